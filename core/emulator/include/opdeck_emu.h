@@ -1,0 +1,89 @@
+/* opdeck_emu.h: what libopdeck_emu.so offers besides the CUDA driver's functions.
+ *
+ * libopdeck_emu.so looks like a CUDA driver (cuInit, cuLibraryLoadData, cuLaunchKernelEx, ...: the list
+ * in abi/src/driver_api.h) with three devices, which never change their order:
+ *     device 0 = sm_90a, device 1 = sm_100a, device 2 = sm_103a.
+ * Launches are synchronous. The functions below give it what a real driver does not need: the PTX of a
+ * cubin, the host tensors that a launch may touch, and the schedule under which asynchronous work
+ * completes. Called by libopdeck (abi/src) and by opdeck.core.emulator; C99 that cffi can parse.
+ */
+#ifndef OPDECK_EMU_H
+#define OPDECK_EMU_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+#define OPDECK_EMU_VERSION 1
+
+typedef enum opdeck_emu_schedule {
+  OPDECK_EMU_EAGER = 0,  /* asynchronous work completes as soon as it is issued */
+  OPDECK_EMU_LAZY = 1,   /* ... only when no warp can go on without it */
+  OPDECK_EMU_RANDOM = 2  /* ... at seeded random moments, warps in seeded random order */
+} opdeck_emu_schedule;
+
+typedef enum opdeck_emu_access {
+  OPDECK_EMU_READ = 1,
+  OPDECK_EMU_WRITE = 2, /* starts uninitialised: a read before the kernel wrote it is an error */
+  OPDECK_EMU_READWRITE = 3
+} opdeck_emu_access;
+
+/* One host tensor that the launches of a session may touch, element by element. */
+typedef struct opdeck_emu_tensor {
+  const char *name;        /* in reports */
+  void *data;              /* host address of element (0, 0, ...) */
+  const int64_t *shape;    /* num_dims extents, in elements */
+  const int64_t *strides;  /* num_dims strides, in elements; may be 0 or negative */
+  int32_t num_dims;
+  int32_t elem_bits;       /* 4, 6, 8, 16, 32, 64 */
+  int32_t access;          /* opdeck_emu_access */
+  int32_t reserved;
+} opdeck_emu_tensor;
+
+typedef struct opdeck_emu_options {
+  uint32_t struct_size;
+  int32_t schedule;             /* opdeck_emu_schedule */
+  uint64_t seed;                /* of OPDECK_EMU_RANDOM */
+  int32_t hazards;              /* 1 = check for hazards (default), 0 = do not */
+  int32_t reserved;
+  uint64_t max_warp_instructions; /* watchdog a launch; 0 = the default (2^33) */
+} opdeck_emu_options;
+
+/* Sums over the launches of a session. */
+typedef struct opdeck_emu_report {
+  uint32_t struct_size;
+  uint32_t num_launches;
+  uint64_t num_ctas;
+  uint64_t warp_instructions;   /* counted when an instruction completes */
+  uint64_t mma_macs;            /* multiply-accumulates done by wgmma and tcgen05.mma */
+  uint64_t tma_load_bytes;
+  uint64_t tma_store_bytes;
+  char cubin_sha256[65];        /* of the last kernel launched, hex, NUL-terminated */
+  char kernel_name[191];        /* of the last kernel launched */
+} opdeck_emu_report;
+
+uint32_t opdeck_emu_version(void);
+
+/* The PTX of a cubin. sha256_hex: 64 hex digits of the cubin's SHA-256. The text is copied. Registering the
+ * same pair again is no error. Returns 0, or CUDA_ERROR_INVALID_VALUE (1). */
+int opdeck_emu_register_ptx(const char *sha256_hex, const char *ptx, size_t len);
+
+/* Begins a session on the calling thread: takes the emulator's one lock, registers the tensors and the
+ * options for the launches of this thread until opdeck_emu_end. Sessions do not nest. `options` may be NULL
+ * (eager, hazards on). Returns 0 or CUDA_ERROR_INVALID_VALUE. Without a session a launch may touch only memory from cuMemAlloc,
+ * under the options of opdeck_emu_set_default_options. */
+int opdeck_emu_begin(const opdeck_emu_tensor *tensors, uint32_t num_tensors, const opdeck_emu_options *options);
+int opdeck_emu_end(opdeck_emu_report *report /* may be NULL */);
+int opdeck_emu_set_default_options(const opdeck_emu_options *options);
+
+/* Text of the last failure on this thread: kind, kernel, PTX line, warp, what was found. "" when none.
+ * Valid until the next call on this thread. */
+const char *opdeck_emu_last_error(void);
+
+#ifdef __cplusplus
+}
+#endif
+#endif
