@@ -1,4 +1,6 @@
-/* driver_api.h: the CUDA driver functions that opdeck needs, as one table of pointers.
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * driver_api.h: the CUDA driver functions that opdeck needs, as one table of pointers.
  *
  * libopdeck fills the table once a driver (libcuda.so.1 or libopdeck_emu.so, both by dlopen) and hands it to
  * every pack that it opens; the pack's shim (shim.c) calls through it. The types repeat CUDA's ABI, so that

@@ -1,4 +1,6 @@
-/* opdeck_emu.h: what libopdeck_emu.so offers besides the CUDA driver's functions.
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * opdeck_emu.h: what libopdeck_emu.so offers besides the CUDA driver's functions.
  *
  * libopdeck_emu.so looks like a CUDA driver (cuInit, cuLibraryLoadData, cuLaunchKernelEx, ...: the list
  * in abi/src/driver_api.h) with three devices, which never change their order:
