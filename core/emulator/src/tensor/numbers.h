@@ -1,0 +1,77 @@
+// SPDX-License-Identifier: Apache-2.0
+// The number formats of PTX and exact conversions between them.
+// Called by cvt and the mixed-precision arithmetic of src/isa, and by the MMA code of src/tensor.
+// Source: PTX ISA, "Alternate Floating-Point Data Formats" and "cvt"; OCP OFP8 and Microscaling v1.0.
+// Limits: every decode is exact; every encode rounds once, from an exact double (an f32 source is one).
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+namespace opdeck::emu {
+
+// s8 and u8 are here as MMA operands only: decode takes them, encode does not.
+enum class NumberFormat : uint8_t { f16, bf16, tf32, e4m3, e5m2, e3m2, e2m3, e2m1, ue8m0, ue4m3, f32, s8, u8 };
+
+// rn nearest even, rz towards zero, rm down, rp up, rna nearest with ties away from zero,
+// rs stochastic: adds `random_bits` below the last kept bit (see Conversion), then truncates.
+enum class Rounding : uint8_t { rn, rz, rm, rp, rna, rs };
+
+// How the modifiers of one cvt change its result.
+//   finite: overflow (inf included) gives the largest finite value of the input's sign. e4m3, e5m2 and
+//           the 6- and 4-bit formats always convert this way in PTX.
+//   none:   overflow gives inf where the format has one and the rounding says so, else its NaN.
+enum class Saturation : uint8_t { none, finite };
+// relu: a negative result, -0 included, becomes +0. A NaN becomes the canonical NaN under both.
+enum class Clamp : uint8_t { none, relu };
+
+struct Conversion {
+  NumberFormat to = NumberFormat::f16;
+  Rounding rounding = Rounding::rn;
+  Saturation saturation = Saturation::none;
+  Clamp clamp = Clamp::none;
+};
+
+struct FormatTraits {
+  uint8_t total_bits;     // storage of one code, in the low bits (tf32: 32, its low 13 bits zero)
+  uint8_t exponent_bits;
+  uint8_t mantissa_bits;  // kept after rounding, without the hidden one
+  int16_t bias;
+  bool has_sign;
+  bool has_infinity;
+  bool has_nan;
+  uint32_t max_finite_code;  // of the positive side
+  uint32_t nan_code;         // canonical NaN that PTX writes (0 where there is none)
+};
+const FormatTraits& format_traits(NumberFormat format);
+const char* format_name(NumberFormat format);
+
+// The exact value of one code; the bits above total_bits are ignored. A NaN gives a quiet NaN.
+// tf32 ignores its low 13 bits, as the tensor core does.
+float decode(uint32_t code, NumberFormat format);
+
+// The code of `value` (an f32 source is passed as it is: float to double is exact). -0 keeps its sign where
+// the format has one. NaN gives nan_code; where the format has no NaN (e3m2, e2m3, e2m1) +max_finite.
+// ue8m0 takes rz and rp; it ignores the sign. random_bits is for Rounding::rs only: the bits that are
+// added below the last kept bit, as a fraction random_bits / 2^32 of one unit in the last place.
+uint32_t encode(double value, const Conversion& conversion, uint32_t random_bits = 0);
+
+// The two hot cases of encode, rn without saturation, as bit tricks.
+uint16_t encode_f16_rn(float value);
+uint16_t encode_bf16_rn(float value);
+
+float decode_f16(uint16_t code);
+inline float decode_bf16(uint16_t code) { return __builtin_bit_cast(float, static_cast<uint32_t>(code) << 16); }
+
+// 256 decoded values of a format of at most 8 bits (a 6- or 4-bit code sits in the low bits of a byte and the
+// bits above are ignored, as the MMA does with its padded operands).
+const float* decode_table(NumberFormat format);
+
+// Decodes num_elems codes packed tightly at `codes` (4-bit: element 0 is the low nibble; 6-bit codes are one a
+// byte). Fast paths for each format.
+void decode_bulk(const uint8_t* codes, size_t num_elems, NumberFormat format, float* values);
+
+// Bits that one element takes in shared memory when it stands in a byte container or wider.
+uint32_t storage_bits(NumberFormat format);
+
+}  // namespace opdeck::emu

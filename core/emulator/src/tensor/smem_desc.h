@@ -1,0 +1,41 @@
+// SPDX-License-Identifier: Apache-2.0
+// Shared-memory matrix descriptors of wgmma and tcgen05: which address an operand's element has.
+// Called by umma.cpp, wgmma.cpp and tmem_copy. Source: PTX ISA, "Matrix-descriptor-format" (wgmma),
+// "Shared memory descriptor" and "Canonical layouts" (tcgen05).
+// Limits: a base_offset other than zero is refused with a message.
+#pragma once
+
+#include <cstdint>
+
+#include "outcome.h"
+#include "swizzle.h"
+
+namespace opdeck::emu {
+
+// K: the elements of one row (of M or N) along K are contiguous. MN: those of one K along M or N are.
+enum class Major : uint8_t { k, mn };
+
+struct SmemDescriptor {
+  uint32_t start_bytes = 0;
+  uint32_t leading_bytes = 0;  // LBO
+  uint32_t stride_bytes = 0;   // SBO
+  Swizzle swizzle = Swizzle::none;
+  // The leading field is the absolute address of the second part of a K = 96 row, not an offset (sm_103a).
+  bool leading_is_absolute = false;
+};
+
+// Bits [63:61] give the layout; bits [48:46] must be 1.
+Expected<SmemDescriptor> decode_tcgen05_descriptor(uint64_t descriptor, Target target);
+// Bits [63:62] give the layout (0 none, 1 128 B, 2 64 B, 3 32 B).
+Expected<SmemDescriptor> decode_wgmma_descriptor(uint64_t descriptor);
+
+// The address of the byte `byte` of line `line`. Major::k: a line is a row of M or N and `byte` runs along K.
+// Major::mn: a line is one k and `byte` runs along M or N. Pieces of 16 aligned bytes are contiguous, except under
+// b128_atom32_flip8 (8).
+uint32_t operand_address(const SmemDescriptor& descriptor, Major major, uint32_t line, uint32_t byte);
+
+// Whether all of num_lines x line_bytes is inside shared memory; the message names the first address that is not.
+Error check_operand(const SmemDescriptor& descriptor, Major major, uint32_t num_lines, uint32_t line_bytes,
+                    uint32_t smem_bytes);
+
+}  // namespace opdeck::emu
