@@ -1,0 +1,63 @@
+# SPDX-License-Identifier: Apache-2.0
+"""errors.py: the exceptions that opdeck raises.
+
+Who calls it: every part of opdeck; users catch OpdeckError, or the standard exception that each also is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+
+class OpdeckError(Exception):
+    """Base of all errors that opdeck raises on purpose."""
+
+
+def _describe(argument: str, got: object, want: str, hint: str) -> str:
+    text = f"{argument}: got {got}, want {want}"
+    return f"{text} ({hint})" if hint else text
+
+
+class ArgumentError(OpdeckError, ValueError):
+    """An argument has a value that is not legal: which argument, what it got, what it wants."""
+
+    def __init__(self, argument: str, got: object, want: str, hint: str = "") -> None:
+        super().__init__(_describe(argument, got, want, hint))
+        self.argument = argument
+        self.got = got
+        self.want = want
+
+
+class ArgumentTypeError(OpdeckError, TypeError):
+    """An argument has a type that is not legal, or is not an argument at all."""
+
+    def __init__(self, argument: str, got: object, want: str, hint: str = "") -> None:
+        super().__init__(_describe(argument, got, want, hint))
+        self.argument = argument
+        self.got = got
+        self.want = want
+
+
+class Unsupported(OpdeckError, NotImplementedError):
+    """A well-formed problem that no variant accepts. `reasons` has one line a variant."""
+
+    def __init__(self, problem: str, reasons: Sequence[str]) -> None:
+        lines = "\n".join(f"  {reason}" for reason in reasons) or "  no variant is registered for it"
+        super().__init__(f"no variant accepts {problem}:\n{lines}")
+        self.reasons = tuple(reasons)
+
+
+class PluginError(OpdeckError, RuntimeError):
+    """A plugin that cannot be used: which one and why."""
+
+
+class DriverError(OpdeckError, RuntimeError):
+    """The CUDA driver, or the emulator in its place, is missing or refused a call."""
+
+
+class PackError(OpdeckError, RuntimeError):
+    """A kernel pack cannot be built, found or loaded."""
+
+
+class HazardError(OpdeckError, RuntimeError):
+    """The emulator found a fault or a hazard in a kernel."""

@@ -1,0 +1,287 @@
+# SPDX-License-Identifier: Apache-2.0
+"""base.py: what a fusion is: a mask that is compiled into an attention kernel.
+
+Who calls it: operators (names, identity, leaves), kernels (tile ranges, intervals), the reference (`reference`).
+Source: the fusion hook of CUTLASS example 77 (trip counts, masked and unmasked), here with run-time arguments.
+
+A fusion is a frozen dataclass. Each field is
+  - a *leaf*, annotated TensorLeaf, Int32Leaf or Float32Leaf: a run-time argument of the kernel. A leaf whose value
+    is None is absent, and its absence is static;
+  - another fusion, whose fields are part of this one;
+  - *static* otherwise (int, bool, enum, str): part of the fusion's identity, one kernel each.
+No method that a kernel calls may import the DSL at module level, nor branch on a traced value.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import enum
+import functools
+import re
+import typing
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Annotated, Any, ClassVar, NamedTuple, TypeVar
+
+import numpy as np
+import numpy.typing as npt
+
+from opdeck.core.errors import ArgumentTypeError
+from opdeck.core.fusion.intmath import IntLike, ceil_div
+
+MAX_NUM_LEAVES = 16
+
+FusionT = TypeVar("FusionT", bound="Fusion")
+
+
+class LeafKind(enum.Enum):
+    """Kinds of run-time arguments; the values are opdeck_arg_kind of opdeck.h."""
+
+    TENSOR = 1
+    INT32 = 2
+    FLOAT32 = 3
+
+
+TensorLeaf = Annotated[Any, LeafKind.TENSOR]
+Int32Leaf = Annotated[Any, LeafKind.INT32]
+Float32Leaf = Annotated[Any, LeafKind.FLOAT32]
+
+
+def tensor_leaf(rank: int, dtype: str = "fp32") -> Any:
+    """Field of a TensorLeaf: its number of dims and its canonical dtype, which the compiled kernel fixes."""
+    return dataclasses.field(metadata={"rank": rank, "dtype": dtype})
+
+
+@dataclass(frozen=True)
+class Leaf:
+    """One run-time argument of a fusion. name: "alibi.slopes". rank and dtype are 0 and the scalar's for scalars."""
+
+    name: str
+    kind: LeafKind
+    rank: int
+    dtype: str
+    value: Any = dataclasses.field(compare=False)
+
+
+class TileRanges(NamedTuple):
+    """K tiles that a Q tile visits: [begin, full_begin) and [full_end, end) masked, [full_begin, full_end) not.
+
+    0 <= begin <= full_begin <= full_end <= end <= ceil(sk / tile_n).
+    """
+
+    begin: IntLike
+    full_begin: IntLike
+    full_end: IntLike
+    end: IntLike
+
+
+class Tile(NamedTuple):
+    """Extent of one tile of S = Q K^T: tile_m rows (q) by tile_n columns (k)."""
+
+    m: int
+    n: int
+
+
+class Coords(NamedTuple):
+    """Where elements of S are: indices from zero, q and k within their sequence, and the sequence lengths."""
+
+    batch: IntLike
+    head: IntLike
+    q: IntLike
+    k: IntLike
+    sq: IntLike
+    sk: IntLike
+
+
+class FieldKind(enum.Enum):
+    STATIC = 0
+    LEAF = 1
+    FUSION = 2
+
+
+class FieldSpec(NamedTuple):
+    name: str
+    kind: FieldKind
+    leaf_kind: LeafKind | None
+    rank: int
+    dtype: str
+
+
+@functools.cache
+def field_specs(cls: type) -> tuple[FieldSpec, ...]:
+    """The fields of a fusion class, in order, with what each is.
+
+    Raises: ArgumentTypeError when the class is not a frozen dataclass or a tensor leaf does not say its rank.
+    """
+    if not dataclasses.is_dataclass(cls) or not cls.__dataclass_params__.frozen:  # type: ignore[attr-defined]
+        raise ArgumentTypeError(cls.__qualname__, "a class", "a frozen dataclass", "@dataclass(frozen=True)")
+    hints = typing.get_type_hints(cls, include_extras=True)
+    return tuple(_field_spec(cls, field, hints[field.name]) for field in dataclasses.fields(cls))
+
+
+def _field_spec(cls: type, field: dataclasses.Field[Any], hint: Any) -> FieldSpec:
+    kinds = [extra for extra in getattr(hint, "__metadata__", ()) if isinstance(extra, LeafKind)]
+    if kinds:
+        if kinds[0] is not LeafKind.TENSOR:
+            return FieldSpec(field.name, FieldKind.LEAF, kinds[0], 0, _SCALAR_DTYPES[kinds[0]])
+        if "rank" not in field.metadata:
+            name = f"{cls.__qualname__}.{field.name}"
+            raise ArgumentTypeError(name, "a TensorLeaf of unknown rank", "its rank", "= tensor_leaf(rank=1)")
+        return FieldSpec(field.name, FieldKind.LEAF, kinds[0], field.metadata["rank"], field.metadata["dtype"])
+    if isinstance(hint, type) and issubclass(hint, Fusion):
+        return FieldSpec(field.name, FieldKind.FUSION, None, 0, "")
+    return FieldSpec(field.name, FieldKind.STATIC, None, 0, "")
+
+
+_SCALAR_DTYPES = {LeafKind.INT32: "int32", LeafKind.FLOAT32: "fp32"}
+
+
+def static_text(value: object) -> str:
+    """A static value as canonical names spell it.
+
+    Raises: ArgumentTypeError for a type whose values have no stable spelling.
+    """
+    if value is None:
+        return "none"
+    if isinstance(value, enum.Enum):
+        return static_text(value.value)
+    if isinstance(value, (bool, int, str)):
+        return str(value).lower() if isinstance(value, bool) else str(value)
+    raise ArgumentTypeError("static field", type(value).__qualname__, "an int, bool, enum, str or None")
+
+
+class Fusion:
+    """Base of fusions. Subclasses are frozen dataclasses and set `name` (third parties: "PLUGIN.fusion")."""
+
+    name: ClassVar[str]
+
+    @functools.cached_property
+    def canonical_name(self) -> str:
+        """Name with the static values, as C hosts spell it: `causal[align=bottom_right]`."""
+        statics = [f"{name}={static_text(value)}" for name, value in self.statics()]
+        return f"{self.name}[{','.join(statics)}]" if statics else self.name
+
+    @functools.cached_property
+    def slug(self) -> str:
+        """canonical_name as part of a C identifier: `causal_bottom_right`. A third party's ends with a hash."""
+        words = [self.name, *(static_text(value) for _, value in self.statics())]
+        slug = re.sub(r"\W+", "_", "_".join(words))
+        if "." not in self.name:
+            return slug
+        from opdeck.core.fusion.identity import identity
+
+        return f"{slug}_{identity(self)[:8]}"
+
+    def statics(self) -> Iterator[tuple[str, object]]:
+        """(field, value) of each static field, and of each leaf that is absent."""
+        for spec in field_specs(type(self)):
+            value = getattr(self, spec.name)
+            if spec.kind is FieldKind.STATIC or (spec.kind is FieldKind.LEAF and value is None):
+                yield spec.name, value
+
+    def leaves(self) -> tuple[Leaf, ...]:
+        """Run-time arguments in depth-first field order: leaf0, leaf1, ... of the exported entry."""
+        leaves: list[Leaf] = []
+        for spec in field_specs(type(self)):
+            value = getattr(self, spec.name)
+            if spec.kind is FieldKind.FUSION:
+                leaves.extend(value.leaves())
+            elif spec.leaf_kind is not None and value is not None:
+                leaves.append(Leaf(f"{self.name}.{spec.name}", spec.leaf_kind, spec.rank, spec.dtype, value))
+        return _with_unique_names(leaves)
+
+    def with_leaves(self: FusionT, values: Sequence[Any]) -> FusionT:
+        """The same fusion with other leaf values (traced ones, in a kernel), in the order of leaves()."""
+        rest = list(values)
+        fusion = self._take_leaves(rest)
+        if rest:
+            num_wanted = len(values) - len(rest)
+            raise ArgumentTypeError(f"leaves of {self.canonical_name}", f"{len(values)} values", f"{num_wanted}")
+        return fusion
+
+    def _take_leaves(self: FusionT, rest: list[Any]) -> FusionT:
+        changes: dict[str, Any] = {}
+        for spec in field_specs(type(self)):
+            value = getattr(self, spec.name)
+            if spec.kind is FieldKind.FUSION:
+                changes[spec.name] = value._take_leaves(rest)
+            elif spec.kind is FieldKind.LEAF and value is not None:
+                if not rest:
+                    raise ArgumentTypeError(f"{self.name}.{spec.name}", "no value", "a value for each leaf")
+                changes[spec.name] = rest.pop(0)
+        if not changes:
+            return self
+        # Not dataclasses.replace: __post_init__ checks what users give, and traced values are not that.
+        fusion = object.__new__(type(self))
+        for field in field_specs(type(self)):
+            object.__setattr__(fusion, field.name, changes.get(field.name, getattr(self, field.name)))
+        return fusion
+
+    def tile_ranges(self, q_block: IntLike, tile: tuple[int, int], sq: IntLike, sk: IntLike) -> TileRanges:
+        """K tiles that the Q tile of rows [q_block * tile_m, (q_block + 1) * tile_m) visits.
+
+        Domain: q_block * tile_m < sq. This default knows nothing of the fusion: it visits all of K, every tile masked.
+        """
+        return TileRanges(0, 0, 0, ceil_div(sk, tile[1]))
+
+    def get_trip_count(self, q_block: IntLike, tile: tuple[int, int], sq: IntLike, sk: IntLike) -> IntLike:
+        """Number of K tiles that the Q tile visits."""
+        ranges = self.tile_ranges(q_block, tile, sq, sk)
+        return ranges.end - ranges.begin
+
+    def get_masked_trip_count(self, q_block: IntLike, tile: tuple[int, int], sq: IntLike, sk: IntLike) -> IntLike:
+        """Number of K tiles visited in which some element may be masked."""
+        ranges = self.tile_ranges(q_block, tile, sq, sk)
+        return ranges.full_begin - ranges.begin + ranges.end - ranges.full_end
+
+    def get_unmasked_trip_count(self, q_block: IntLike, tile: tuple[int, int], sq: IntLike, sk: IntLike) -> IntLike:
+        """Number of K tiles visited in which every element is visible."""
+        ranges = self.tile_ranges(q_block, tile, sq, sk)
+        return ranges.full_end - ranges.full_begin
+
+    def reference(self, scores: npt.NDArray[np.float64], coords: Coords) -> npt.NDArray[np.float64]:
+        """What the fusion does to scores, in numpy. coords broadcast to the shape of scores."""
+        raise NotImplementedError(f"{type(self).__qualname__}.reference")
+
+
+class Mask(Fusion):
+    """A fusion that only sets scores to -inf. It runs on raw S = Q K^T, before softmax_scale."""
+
+    def visible(self, coords: Coords) -> Any:
+        """Whether query coords.q sees key coords.k: a truth value a element. Must be false where k >= sk."""
+        raise NotImplementedError(f"{type(self).__qualname__}.visible")
+
+    def reference(self, scores: npt.NDArray[np.float64], coords: Coords) -> npt.NDArray[np.float64]:
+        return np.where(self.visible(coords), scores, -np.inf)
+
+    def __and__(self, other: object) -> Mask:
+        """A key is visible when both masks show it."""
+        if not isinstance(other, Mask):
+            return NotImplemented
+        from opdeck.core.fusion.compose import intersect
+
+        return intersect(self, other)
+
+
+class IntervalMask(Mask):
+    """A mask that shows each query one interval of keys, which kernels turn into bit masks."""
+
+    def visible_interval(self, q: IntLike, sq: IntLike, sk: IntLike) -> tuple[IntLike, IntLike]:
+        """(k_begin, k_end): query q sees the keys k_begin <= k < k_end. k_end <= sk; empty where k_end <= k_begin."""
+        raise NotImplementedError(f"{type(self).__qualname__}.visible_interval")
+
+    def visible(self, coords: Coords) -> Any:
+        k_begin, k_end = self.visible_interval(coords.q, coords.sq, coords.sk)
+        return (coords.k >= k_begin) & (coords.k < k_end)
+
+
+def _with_unique_names(leaves: list[Leaf]) -> tuple[Leaf, ...]:
+    """Numbers the leaves of fusions that occur twice: window.left, window.left#2."""
+    seen: dict[str, int] = {}
+    unique = []
+    for leaf in leaves:
+        base = leaf.name.split("#")[0]
+        seen[base] = seen.get(base, 0) + 1
+        name = base if seen[base] == 1 else f"{base}#{seen[base]}"
+        unique.append(dataclasses.replace(leaf, name=name))
+    return tuple(unique)

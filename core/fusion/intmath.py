@@ -1,0 +1,56 @@
+# SPDX-License-Identifier: Apache-2.0
+"""intmath.py: integer arithmetic that means the same on Python ints, numpy arrays and the DSL's traced integers.
+
+Who calls it: the tile ranges and visible intervals of fusions, on the host and while a kernel is traced.
+Limits: divisors are positive. The DSL is imported only when an operand is neither an int nor a numpy value.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+# An int, a numpy integer or array, or an integer of the DSL: it has +, -, *, // and comparisons.
+IntLike = Any
+
+_HOST_TYPES = (int, np.integer, np.ndarray)
+
+
+def min_(a: IntLike, b: IntLike) -> IntLike:
+    """The smaller of a and b, elementwise on arrays."""
+    if isinstance(a, int) and isinstance(b, int):
+        return min(a, b)
+    if isinstance(a, _HOST_TYPES) and isinstance(b, _HOST_TYPES):
+        return np.minimum(a, b)
+    import cutlass
+
+    return cutlass.min(a, b)
+
+
+def max_(a: IntLike, b: IntLike) -> IntLike:
+    """The larger of a and b, elementwise on arrays."""
+    if isinstance(a, int) and isinstance(b, int):
+        return max(a, b)
+    if isinstance(a, _HOST_TYPES) and isinstance(b, _HOST_TYPES):
+        return np.maximum(a, b)
+    import cutlass
+
+    return cutlass.max(a, b)
+
+
+def clamp(x: IntLike, low: IntLike, high: IntLike) -> IntLike:
+    """x limited to [low, high]; low where high < low."""
+    return max_(low, min_(x, high))
+
+
+def floor_div(a: IntLike, b: int) -> IntLike:
+    """floor(a / b) for any a and a positive b. A shift where b is a power of two: one instruction in a kernel."""
+    if b & (b - 1) == 0:
+        return a >> (b.bit_length() - 1)
+    return a // b
+
+
+def ceil_div(a: IntLike, b: int) -> IntLike:
+    """ceil(a / b) for any a and a positive b."""
+    return floor_div(a + (b - 1), b)

@@ -1,0 +1,205 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Names, leaves and identities of fusions."""
+
+from __future__ import annotations
+
+import enum
+import subprocess
+import sys
+import textwrap
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, ClassVar
+
+import pytest
+
+from opdeck.core.errors import ArgumentError, ArgumentTypeError
+from opdeck.core.fusion import (
+    Align,
+    Causal,
+    Float32Leaf,
+    Fusion,
+    Int32Leaf,
+    IntervalMask,
+    LeafKind,
+    Mask,
+    Residual,
+    TensorLeaf,
+    tensor_leaf,
+)
+from opdeck.core.fusion.base import field_specs
+from opdeck.core.fusion.identity import identity
+
+
+class Side(enum.Enum):
+    LEFT = 1
+
+
+@dataclass(frozen=True)
+class Everything(Mask):
+    """A fusion with each kind of field."""
+
+    table: TensorLeaf = tensor_leaf(rank=2, dtype="bf16")
+    width: Int32Leaf = 4
+    cap: Float32Leaf = None
+    side: Side = Side.LEFT
+    strict: bool = True
+
+    name: ClassVar[str] = "test.everything"
+
+
+@dataclass(frozen=True)
+class Outer(Mask):
+    first: Int32Leaf
+    inner: Everything
+    last: Int32Leaf
+
+    name: ClassVar[str] = "test.outer"
+
+
+@pytest.mark.parametrize(
+    ("fusion", "name", "slug"),
+    [
+        (Residual(), "residual", "residual"),
+        (Causal(), "causal[align=bottom_right]", "causal_bottom_right"),
+        (Causal(align="top_left"), "causal[align=top_left]", "causal_top_left"),
+    ],
+)
+def test_built_in_names(fusion: Fusion, name: str, slug: str) -> None:
+    assert fusion.canonical_name == name
+    assert fusion.slug == slug
+
+
+def test_static_fields_and_absent_leaves_are_in_the_name() -> None:
+    assert Everything("t").canonical_name == "test.everything[cap=none,side=1,strict=true]"
+    assert Everything("t", cap=1.0).canonical_name == "test.everything[side=1,strict=true]"
+
+
+def test_slug_of_a_third_party_has_a_hash_of_its_identity() -> None:
+    slug = Everything("t").slug
+    assert slug.isidentifier()
+    assert slug.startswith("test_everything_none_1_true_")
+    assert slug.endswith(identity(Everything("t"))[:8])
+
+
+def test_leaves_are_depth_first_in_field_order() -> None:
+    outer = Outer(1, Everything("t", cap=2.0), 3)
+    assert [(leaf.name, leaf.value) for leaf in outer.leaves()] == [
+        ("test.outer.first", 1),
+        ("test.everything.table", "t"),
+        ("test.everything.width", 4),
+        ("test.everything.cap", 2.0),
+        ("test.outer.last", 3),
+    ]
+    table, width, cap = Everything("t", cap=2.0).leaves()
+    assert (table.kind, table.rank, table.dtype) == (LeafKind.TENSOR, 2, "bf16")
+    assert (width.kind, width.dtype) == (LeafKind.INT32, "int32")
+    assert (cap.kind, cap.dtype) == (LeafKind.FLOAT32, "fp32")
+
+
+def test_with_leaves_replaces_them_in_the_same_order() -> None:
+    outer = Outer(1, Everything("t", cap=2.0), 3)
+    values = list("abcde")
+    changed = outer.with_leaves(values)
+    assert [leaf.value for leaf in changed.leaves()] == values
+    assert changed.canonical_name == outer.canonical_name
+    with pytest.raises(ArgumentTypeError, match="6 values"):
+        outer.with_leaves("abcdef")
+    with pytest.raises(ArgumentTypeError, match=r"test\.outer\.last: got no value"):
+        outer.with_leaves("abcd")
+
+
+def test_same_leaf_twice_gets_a_number() -> None:
+    both = Everything("a") & Everything("b")
+    assert [leaf.name for leaf in both.leaves()] == [
+        "test.everything.table",
+        "test.everything.width",
+        "test.everything.table#2",
+        "test.everything.width#2",
+    ]
+
+
+def test_intersection_names_and_kinds() -> None:
+    both = Causal() & Causal(align="top_left")
+    assert both.canonical_name == "causal[align=bottom_right]&causal[align=top_left]"
+    assert both.slug.isidentifier()
+    assert isinstance(both, IntervalMask)
+    assert not isinstance(both & Everything("t"), IntervalMask)
+    assert Causal() & Residual() == Causal()
+    assert Residual() & Causal() == Causal()
+    with pytest.raises(TypeError):
+        Causal() & "causal"  # type: ignore[operator]
+
+
+def test_align_is_checked() -> None:
+    assert Causal(align=Align.TOP_LEFT) == Causal(align="top_left")
+    with pytest.raises(ArgumentError, match=r"Causal\.align: got 'centre', want bottom_right\|top_left"):
+        Causal(align="centre")
+
+
+def test_a_fusion_that_is_not_a_frozen_dataclass_is_refused() -> None:
+    class Plain(Mask):
+        name = "test.plain"
+
+    @dataclass
+    class Mutable(Mask):
+        name: ClassVar[str] = "test.mutable"
+
+    @dataclass(frozen=True)
+    class RanklessTable(Mask):
+        table: TensorLeaf
+        name: ClassVar[str] = "test.rankless"
+
+    for cls in (Plain, Mutable):
+        with pytest.raises(ArgumentTypeError, match="want a frozen dataclass"):
+            field_specs(cls)
+    with pytest.raises(ArgumentTypeError, match=r"RanklessTable\.table: got a TensorLeaf of unknown rank"):
+        field_specs(RanklessTable)
+
+
+def test_a_static_value_without_a_stable_spelling_is_refused() -> None:
+    @dataclass(frozen=True)
+    class Lambda(Mask):
+        function: Any
+        name: ClassVar[str] = "test.function"
+
+    with pytest.raises(ArgumentTypeError, match="got function, want an int, bool, enum, str or None"):
+        _ = Lambda(lambda: 0).canonical_name
+
+
+def test_identity_depends_on_statics_and_not_on_leaves() -> None:
+    assert identity(Everything("a", width=1)) == identity(Everything("b", width=2))
+    assert identity(Everything("a")) != identity(Everything("a", strict=False))
+    assert identity(Everything("a")) != identity(Everything("a", cap=1.0))
+    assert identity(Causal()) != identity(Causal(align="top_left"))
+
+
+PLUGIN = """
+from dataclasses import dataclass
+from opdeck.core.fusion import Mask
+from bandlib import WIDTH
+
+@dataclass(frozen=True)
+class Band(Mask):
+    name = "band.band"
+"""
+
+
+def _identity_of_plugin(folder: Path) -> str:
+    code = f"import sys; sys.path.insert(0, {str(folder)!r}); from opdeck.core.fusion.identity import identity\n"
+    code += "import band; print(identity(band.Band()))"
+    return subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True).stdout
+
+
+def test_identity_follows_the_sources_that_a_plugin_imports(tmp_path: Path) -> None:
+    (tmp_path / "band.py").write_text(textwrap.dedent(PLUGIN))
+    (tmp_path / "bandlib.py").write_text("WIDTH = 1\n")
+    first = _identity_of_plugin(tmp_path)
+    assert _identity_of_plugin(tmp_path) == first
+    (tmp_path / "bandlib.py").write_text("WIDTH = 2\n")
+    assert _identity_of_plugin(tmp_path) != first
+
+
+def test_importing_fusions_imports_no_dsl() -> None:
+    code = "import sys, opdeck.core.fusion; sys.exit('cutlass' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
