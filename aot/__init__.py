@@ -1,1 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
+"""opdeck.aot: compiles variants ahead of time into packs that libopdeck loads.
+
+plan (which variants) -> compile (one object each, in worker processes) -> link (one shared object) -> manifest.
+Importing this imports no DSL; only the workers that compile do.
+"""
+
+from opdeck.aot.build import build, ensure
+from opdeck.aot.plan import plan
+
+__all__ = ["build", "ensure", "plan"]
