@@ -1,0 +1,65 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Turns the declared edges of topology.py into mbarrier pipelines of CuTe DSL, inside a kernel.
+
+Called by: each kernel.py (once, before the CTA-wide barrier); roles use the pipelines through their ports.
+Source: PTX ISA 9.x, "mbarrier": a wait names the parity of the phase that it waits for.
+Limits: one CTA a cluster; barriers are initialised by warp 0, so the caller must fence and synchronise the CTA after.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import cutlass.cute as cute
+from cutlass import Int32, pipeline
+
+from opdeck.core.kernels.topology import Edge, EdgeKind, Topology
+
+
+@dataclass(frozen=True)
+class Slot:
+    """One use of a stage: what a pipeline call needs to know (`index` of the stage, `phase` parity to wait for)."""
+
+    index: Any
+    phase: Any
+
+    @property
+    def producer(self) -> Slot:
+        """The same use seen by the producer, which waits for the stage to be free (parity 1 passes at first)."""
+        return Slot(self.index, self.phase ^ 1)
+
+
+def lane_slot(stage_idx: Any, use_idx: Any) -> Slot:
+    """The `use_idx`-th use of the fixed stage `stage_idx` (edges with one stage a query tile)."""
+    return Slot(stage_idx, Int32(use_idx) & 1)
+
+
+def ring_slot(num_stages: int, use_idx: Any) -> Slot:
+    """The `use_idx`-th use of a ring of `num_stages` stages, taken in turn."""
+    use_idx = Int32(use_idx)
+    return Slot(use_idx % num_stages, (use_idx // num_stages) & 1)
+
+
+def make_pipelines(topology: Topology, barriers: cute.Pointer) -> dict[str, pipeline.PipelineAsync]:
+    """One initialised pipeline an edge, by name. `barriers`: smem, topology.num_barriers x 8 bytes."""
+    return {
+        edge.name: _make_pipeline(topology, edge, barriers + topology.first_barrier(edge.name))
+        for edge in topology.edges
+    }
+
+
+def _make_pipeline(topology: Topology, edge: Edge, barriers: cute.Pointer) -> pipeline.PipelineAsync:
+    full_arrivals, empty_arrivals = topology.arrivals(edge.name)
+    common = {
+        "num_stages": edge.num_stages,
+        "producer_group": pipeline.CooperativeGroup(pipeline.Agent.Thread, full_arrivals),
+        "consumer_group": pipeline.CooperativeGroup(pipeline.Agent.Thread, empty_arrivals),
+        "barrier_storage": barriers,
+        "defer_sync": True,
+    }
+    if edge.kind is EdgeKind.TMA_UMMA:
+        return pipeline.PipelineTmaUmma.create(tx_count=edge.stage_bytes, **common)
+    if edge.kind is EdgeKind.UMMA_ASYNC:
+        return pipeline.PipelineUmmaAsync.create(**common)
+    return pipeline.PipelineAsync.create(**common)

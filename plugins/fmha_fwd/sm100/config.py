@@ -1,0 +1,118 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What one compiled fmha_fwd kernel is made of, on the host: tile sizes, roles, pipeline edges, memory maps.
+
+Called by: kernel.py (device code reads it at trace time); unit tests on a CPU (no CuTe DSL here).
+Limits: D = Dv in {64, 128}, 16-bit elements; two query tiles of 128 rows and K tiles of 128 keys a CTA.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from opdeck.core.kernels.tmem import Alias, TmemMap
+from opdeck.core.kernels.topology import (
+    MBARRIER_BYTES,
+    Edge,
+    EdgeKind,
+    Role,
+    RoleTable,
+    Topology,
+    check_smem,
+)
+
+NUM_Q_TILES = 2
+ELEM_BYTES = 2
+STATS_PER_ROW = 2
+SMEM_LIMIT_BYTES = 227 * 1024
+
+
+@dataclass(frozen=True)
+class Config:
+    """Host data of a variant. Register counts are a thread's; `_elems` counts are a row of one tile."""
+
+    head_dim: int
+    tile_m: int
+    tile_n: int
+    kv_stages: int
+    softmax_regs: int
+    correction_regs: int
+    other_regs: int
+    exp2_poly_elems: int
+    """Scores of each 32 that take exp2 by polynomial instead of MUFU; even."""
+    row_max_by_load: int
+    """1: tcgen05.ld.red delivers the row maximum of unmasked tiles (sm_103a); 0: computed from registers."""
+
+    @classmethod
+    def from_mapping(cls, head_dim: int, config: Mapping[str, Any]) -> Config:
+        return cls(head_dim=head_dim, **config)
+
+    @property
+    def block_m(self) -> int:
+        """Query rows of a CTA."""
+        return NUM_Q_TILES * self.tile_m
+
+    @property
+    def roles(self) -> RoleTable:
+        return RoleTable(
+            (
+                Role("softmax", 0, 8, self.softmax_regs, num_groups=NUM_Q_TILES),
+                Role("correction", 8, 4, self.correction_regs),
+                Role("mma", 12, 1, self.other_regs),
+                Role("load", 13, 1, self.other_regs),
+                Role("store", 14, 1, self.other_regs),
+                Role("idle", 15, 1, self.other_regs),
+            )
+        )
+
+    @property
+    def topology(self) -> Topology:
+        """Edges with NUM_Q_TILES stages use stage t for query tile t; only "kv" is a ring."""
+        tile_bytes = self.tile_m * self.head_dim * ELEM_BYTES
+        return Topology(
+            self.roles,
+            (
+                Edge("q", "load", "mma", EdgeKind.TMA_UMMA, NUM_Q_TILES, stage_bytes=tile_bytes),
+                Edge("kv", "load", "mma", EdgeKind.TMA_UMMA, self.kv_stages, stage_bytes=self.kv_stage_bytes),
+                # Filled with S; freed by leaving P in its place.
+                Edge("scores", "mma", "softmax", EdgeKind.UMMA_ASYNC, NUM_Q_TILES),
+                Edge("stats", "softmax", "correction", EdgeKind.ASYNC, NUM_Q_TILES),
+                # Filled with O after each P V; freed once O is on the scale of the next P.
+                Edge("o", "mma", "correction", EdgeKind.UMMA_ASYNC, NUM_Q_TILES),
+                Edge("out", "correction", "store", EdgeKind.ASYNC, NUM_Q_TILES),
+            ),
+        )
+
+    @property
+    def tmem(self) -> TmemMap:
+        p_cols = self.tile_n * ELEM_BYTES // 4
+        return TmemMap(
+            regions={"S0": self.tile_n, "S1": self.tile_n, "O0": self.head_dim, "O1": self.head_dim},
+            aliases={"P0": Alias("S0", 0, p_cols), "P1": Alias("S1", 0, p_cols)},
+        )
+
+    @property
+    def kv_stage_bytes(self) -> int:
+        return self.tile_n * self.head_dim * ELEM_BYTES
+
+    @property
+    def smem_bytes(self) -> dict[str, int]:
+        """Bytes of each shared-memory buffer. O is staged in Q's buffer, which is dead by then."""
+        return {
+            "q_and_o": NUM_Q_TILES * self.tile_m * self.head_dim * ELEM_BYTES,
+            "kv": self.kv_stages * self.kv_stage_bytes,
+            "stats": NUM_Q_TILES * STATS_PER_ROW * self.tile_m * 4,
+            "barriers": self.topology.num_barriers * MBARRIER_BYTES,
+            "tmem_base": 16,
+        }
+
+    def check(self) -> None:
+        """Raises ValueError (TopologyError, TmemError) when the configuration could not run."""
+        if self.tile_m != 128 or self.tile_n % 32:
+            raise ValueError(f"tile: ({self.tile_m}, {self.tile_n}), want 128 rows and a multiple of 32 keys")
+        if self.exp2_poly_elems % 2 or not 0 <= self.exp2_poly_elems <= 32:
+            raise ValueError(f"exp2_poly_elems: {self.exp2_poly_elems}, want an even count in 0..32")
+        self.topology.check()
+        self.tmem.check()
+        check_smem(self.smem_bytes, SMEM_LIMIT_BYTES)

@@ -1,0 +1,157 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The correction warpgroup: rescales O in tensor memory when a row's reference maximum moved; at the end O / row sum
+to shared memory, LSE to global memory.
+
+Called by: kernel.py. Drains "stats" and "o", fills "out".
+Domain: a row that saw no key (row_sum 0) gives O = 0 and LSE = -inf; LSE is the natural logarithm.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import cutlass
+import cutlass.cute as cute
+from cutlass import Float32, Int32
+
+from opdeck.core.kernels.pipelines import lane_slot
+from opdeck.plugins.fmha_fwd.sm100.config import NUM_Q_TILES, Config
+from opdeck.plugins.fmha_fwd.sm100.tmem_tile import RowChunks, tmem_tensor
+from opdeck.plugins.fmha_fwd.sm100.work import TileRange, Work, span
+
+LN2 = 0.6931471805599453
+CHUNK_COLS = 32
+
+
+@dataclass(frozen=True)
+class CorrectionPort:
+    """o_base: tensor memory, O of query tile t from column t * head_dim; stats (2, 128, 2 tiles) f32 in shared memory;
+    o_smem (128, D, 2 tiles) 16-bit; lse (B, Hq, Sq) f32, absent when its pointer is null."""
+
+    o_base: cute.Pointer
+    stats: cute.Tensor
+    o_smem: cute.Tensor
+    lse: cute.Tensor
+    stats_edge: Any
+    o_edge: Any
+    out_edge: Any
+
+
+class CorrectionRole:
+    """Runs in one warpgroup; a thread has row `row` of both query tiles."""
+
+    def __init__(self, config: Config, port: CorrectionPort, fusion: Any, dtype: Any) -> None:
+        self.config = config
+        self.port = port
+        self.fusion = fusion
+        self.dtype = dtype
+
+    @cute.jit
+    def run(self, work: Work, row: Int32, scale_log2: Float32):
+        begin, end = span(work.tile_range(self.fusion, self.config, 0), work.tile_range(self.fusion, self.config, 1))
+        for tile in cutlass.range(begin, end, unroll=1):
+            for tile_idx in cutlass.range(NUM_Q_TILES, unroll=1):
+                tiles = work.tile_range(self.fusion, self.config, tile_idx)
+                if tile == tiles.begin and tile < tiles.end:
+                    # The first factor has nothing to rescale: O does not exist yet.
+                    self.receive(tile_idx, 0)
+                    self.release(tile_idx, 0)
+                if tile > tiles.begin and tile < tiles.end:
+                    self.rescale(tile_idx, tile - tiles.begin, row)
+        for tile_idx in cutlass.range(NUM_Q_TILES, unroll=1):
+            self.finish(work, tile_idx, row, scale_log2)
+
+    @cute.jit
+    def receive(self, tile_idx: Int32, use: Int32):
+        self.port.stats_edge.consumer_wait(lane_slot(tile_idx, use))
+
+    @cute.jit
+    def release(self, tile_idx: Int32, use: Int32):
+        self.port.stats_edge.consumer_release(lane_slot(tile_idx, use))
+
+    @cute.jit
+    def rescale(self, tile_idx: Int32, use: Int32, row: Int32):
+        """O *= factor between the P V of use - 1 and that of `use`; skipped by warps whose factors are all 1."""
+        self.receive(tile_idx, use)
+        factor = self.port.stats[0, row, tile_idx]
+        self.release(tile_idx, use)
+        slot = lane_slot(tile_idx, use - 1)
+        self.port.o_edge.consumer_wait(slot)
+        if cute.arch.vote_any_sync(factor != 1.0):
+            chunks = RowChunks(self.o_tensor(tile_idx), CHUNK_COLS, row)
+            values = cute.make_rmem_tensor(cute.make_layout(CHUNK_COLS), Float32)
+            for col in cutlass.range_constexpr(0, self.config.head_dim, CHUNK_COLS):
+                chunks.load(col, values)
+                cute.arch.fence_view_async_tmem_load()
+                scale_values(values, factor)
+                chunks.store(values, col)
+            cute.arch.fence_view_async_tmem_store()
+        self.port.o_edge.consumer_release(slot)
+
+    @cute.jit
+    def finish(self, work: Work, tile_idx: Int32, row: Int32, scale_log2: Float32):
+        """O / row_sum to shared memory in the output type, and LSE = ln(row_sum) + row_max * softmax_scale."""
+        count = work.tile_range(self.fusion, self.config, tile_idx).count
+        self.receive(tile_idx, count)
+        row_sum = self.port.stats[0, row, tile_idx]
+        row_max = self.port.stats[1, row, tile_idx]
+        inverse = cutlass.select_(row_sum == 0.0, Float32(0.0), 1.0 / row_sum)
+        if count > 0:
+            self.port.o_edge.consumer_wait(lane_slot(tile_idx, count - 1))
+            self.stage_scaled(tile_idx, row, inverse)
+        else:
+            # Without a K tile tensor memory holds no O.
+            self.stage_zeros(tile_idx, row)
+        cute.arch.fence_view_async_shared()
+        self.port.out_edge.producer_commit(lane_slot(tile_idx, 0))
+        self.store_lse(work, tile_idx, row, (row_sum, row_max), scale_log2)
+
+    @cute.jit
+    def stage_scaled(self, tile_idx: Int32, row: Int32, factor: Float32):
+        chunks = RowChunks(self.o_tensor(tile_idx), CHUNK_COLS, row)
+        values = cute.make_rmem_tensor(cute.make_layout(CHUNK_COLS), Float32)
+        for col in cutlass.range_constexpr(0, self.config.head_dim, CHUNK_COLS):
+            chunks.load(col, values)
+            cute.arch.fence_view_async_tmem_load()
+            scale_values(values, factor)
+            self.stage_chunk(values, tile_idx, row, col)
+
+    @cute.jit
+    def stage_zeros(self, tile_idx: Int32, row: Int32):
+        values = cute.make_rmem_tensor(cute.make_layout(CHUNK_COLS), Float32)
+        values.fill(0.0)
+        for col in cutlass.range_constexpr(0, self.config.head_dim, CHUNK_COLS):
+            self.stage_chunk(values, tile_idx, row, col)
+
+    @cute.jit
+    def stage_chunk(self, values: cute.Tensor, tile_idx: Int32, row: Int32, col: int):
+        """One chunk of a row of O to shared memory, 16 bytes at a time."""
+        elems = cute.make_rmem_tensor(cute.make_layout(CHUNK_COLS), self.dtype)
+        elems.store(values.load().to(self.dtype))
+        elems_per_store = 128 // self.dtype.width
+        out = cute.local_tile(self.port.o_smem[None, None, tile_idx], (1, elems_per_store), (row, None))
+        for i in cutlass.range_constexpr(CHUNK_COLS // elems_per_store):
+            part = cute.make_tensor(elems.iterator + i * elems_per_store, cute.make_layout((1, elems_per_store)))
+            cute.autovec_copy(part, out[None, None, col // elems_per_store + i])
+
+    @cute.jit
+    def store_lse(
+        self, work: Work, tile_idx: Int32, row: Int32, stats: tuple[Float32, Float32], scale_log2: Float32
+    ):
+        row_sum, row_max = stats
+        q = work.q_tile(tile_idx) * self.config.tile_m + row
+        out = self.port.lse
+        if out.iterator.toint() != 0 and q < work.sq:
+            log2_sum = cute.math.log2(row_sum, fastmath=True) + row_max * scale_log2
+            lse = cutlass.select_(row_sum == 0.0, -Float32.inf, log2_sum * LN2)
+            out[work.batch, work.head, q] = lse
+
+    def o_tensor(self, tile_idx: Any) -> cute.Tensor:
+        return tmem_tensor(self.port.o_base, tile_idx * self.config.head_dim, self.config.head_dim)
+
+
+@cute.jit
+def scale_values(values: cute.Tensor, factor: Float32):
+    for i in cutlass.range_constexpr(0, cute.size(values), 2):
+        values[i], values[i + 1] = cute.arch.mul_packed_f32x2((values[i], values[i + 1]), (factor, factor))

@@ -1,0 +1,240 @@
+# SPDX-License-Identifier: Apache-2.0
+"""fmha_fwd for sm_100a and sm_103a: O = softmax(Q K^T * softmax_scale + mask) V and its log-sum-exp. Wiring only.
+
+Called by: the variant rows of the family, through `make`.
+Source: FlashAttention-4's pipeline: two query tiles of 128 rows a CTA take turns, so that the tensor pipe works for one
+while a softmax warpgroup works on the other; S and P share tensor memory; rescaling is lazy.
+Limits: fp16 and bf16, D = Dv in {64, 128}; any Sq, Sk >= 0; Hq a multiple of Hk; softmax_scale > 0;
+ceil(Sq / 256) * Hq * B < 2^31; one CTA an SM (it takes all of tensor memory).
+"""
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+import cutlass
+import cutlass.cute as cute
+from cuda.bindings.driver import CUstream
+from cutlass import Float32, Int32, Int64, pipeline
+from cutlass.utils import SmemAllocator
+
+from opdeck.core.fusion import Residual
+from opdeck.core.fusion.intmath import ceil_div
+from opdeck.core.kernels import schedule
+from opdeck.core.kernels.pipelines import make_pipelines
+from opdeck.plugins.fmha_fwd.sm100.config import ELEM_BYTES, NUM_Q_TILES, STATS_PER_ROW, Config
+from opdeck.plugins.fmha_fwd.sm100.correction import CorrectionPort, CorrectionRole
+from opdeck.plugins.fmha_fwd.sm100.load import LoadPort, LoadRole, TmaTile
+from opdeck.plugins.fmha_fwd.sm100.mma import MmaPort, MmaRole
+from opdeck.plugins.fmha_fwd.sm100.operands import Mmas, TensorMaps, make_mmas, make_tensor_maps
+from opdeck.plugins.fmha_fwd.sm100.softmax import SoftmaxPort, SoftmaxRole
+from opdeck.plugins.fmha_fwd.sm100.store import StorePort, StoreRole
+from opdeck.plugins.fmha_fwd.sm100.tmem_tile import tmem_tensor
+from opdeck.plugins.fmha_fwd.sm100.work import Work
+
+LOG2_E = math.log2(math.e)
+SMEM_ALIGN_BYTES = 1024
+CORRECTION_BARRIER_ID = 1
+DTYPES = {"fp16": cutlass.Float16, "bf16": cutlass.BFloat16}
+
+
+def make(variant: Any) -> Callable[..., None]:
+    """The @cute.jit entry of a variant: entry(q, k, v, o, lse, softmax_scale, *leaves, stream).
+
+    Raises: ValueError when the variant's configuration could not run.
+    """
+    config = Config.from_mapping(variant.static_dims["d"], variant.config)
+    config.check()
+    fmha = FmhaForward(config, DTYPES[variant.dtype], Residual() if variant.fusion is None else variant.fusion)
+
+    @cute.kernel
+    def kernel(maps: TensorMaps, lse: cute.Tensor, leaves: Any, scale_log2: Float32, section_heads: Int32):
+        fmha.run_cta(maps, lse, leaves, scale_log2, section_heads)
+
+    @cute.jit
+    def entry(
+        q: cute.Tensor,
+        k: cute.Tensor,
+        v: cute.Tensor,
+        o: cute.Tensor,
+        lse: cute.Tensor,
+        softmax_scale: Float32,
+        stream: CUstream,
+    ):
+        leaves: tuple[Any, ...] = ()
+        maps = make_tensor_maps(make_mmas(config, fmha.dtype), q, k, v, o)
+        grid, section_heads = fmha.grid(q, k)
+        kernel(maps, lse, leaves, softmax_scale * LOG2_E, section_heads).launch(
+            grid=grid, block=(config.roles.num_threads, 1, 1), stream=stream, min_blocks_per_mp=1
+        )
+
+    for function in (kernel, entry):
+        function.set_name_prefix(f"opdeck_{variant.id}", remove_cutlass_symbol=True, keep_mangled_name=False)
+    return entry
+
+
+class FmhaForward:
+    """What the host function and the kernel of one variant share."""
+
+    def __init__(self, config: Config, dtype: Any, fusion: Any) -> None:
+        self.config = config
+        self.dtype = dtype
+        self.fusion = fusion
+
+    def grid(self, q: cute.Tensor, k: cute.Tensor) -> tuple[tuple[Int32, int, int], Int32]:
+        """Grid of one CTA for 256 query rows of a head, and the heads of a schedule section."""
+        batch, sq, num_heads, _ = q.shape
+        num_blocks = ceil_div(Int32(sq), self.config.block_m) * Int32(num_heads) * Int32(batch)
+        kv_head_bytes = Int64(k.shape[1]) * (2 * self.config.head_dim * ELEM_BYTES)
+        head_group = Int32(num_heads) // Int32(k.shape[2])
+        return (num_blocks, 1, 1), schedule.heads_per_section(kv_head_bytes, head_group)
+
+    @cute.jit
+    def run_cta(self, maps: TensorMaps, lse: cute.Tensor, leaves: Any, scale_log2: Float32, section_heads: Int32):
+        """Kernel body: shared memory, barriers and tensor memory, then each warp runs its role."""
+        config, roles = self.config, self.config.roles
+        fusion = self.fusion.with_leaves(leaves)
+        work = self.work(maps, section_heads)
+        mmas = make_mmas(config, self.dtype)
+        storage = SmemAllocator().allocate(self.storage_type(mmas))
+        warp_idx = cute.arch.make_warp_uniform(cute.arch.warp_idx())
+        edges = make_pipelines(config.topology, storage.barriers.data_ptr())
+        if warp_idx == roles["correction"].first_warp:
+            cute.arch.alloc_tmem(config.tmem.alloc_cols, storage.tmem_base.ptr)
+        cute.arch.mbarrier_init_fence()
+        cute.arch.sync_threads()
+        tmem_base = cute.arch.retrieve_tmem_ptr(Float32, 16, storage.tmem_base.ptr)
+
+        if warp_idx < roles["softmax"].end_warp:
+            cute.arch.setmaxregister_increase(config.softmax_regs)
+            self.run_softmax(fusion, work, edges, storage, tmem_base, scale_log2)
+        elif warp_idx < roles["correction"].end_warp:
+            cute.arch.setmaxregister_decrease(config.correction_regs)
+            self.run_correction(fusion, work, edges, (storage, mmas, lse), tmem_base, scale_log2)
+        else:
+            cute.arch.setmaxregister_decrease(config.other_regs)
+            if warp_idx == roles["mma"].first_warp:
+                MmaRole(config, self.mma_port(mmas, edges, storage, tmem_base), fusion).run(work)
+            if warp_idx == roles["load"].first_warp:
+                LoadRole(config, self.load_port(maps, mmas, edges, storage), fusion).run(work)
+            if warp_idx == roles["store"].first_warp:
+                StoreRole(self.store_port(maps, mmas, edges, storage)).run(work)
+
+    def work(self, maps: TensorMaps, section_heads: Int32) -> Work:
+        """This CTA's coordinates. Lengths come from the tensor maps' extents."""
+        sq, _, num_heads, batch = maps.q.shape
+        sk, _, num_kv_heads, _ = maps.k.shape
+        num_q_blocks = ceil_div(sq, self.config.block_m)
+        block_idx = cute.arch.block_idx()[0]
+        coord = schedule.decode(block_idx, num_q_blocks, num_heads, num_heads * batch, section_heads)
+        kv_head = coord.head // (num_heads // num_kv_heads)
+        return Work(coord.q_block, coord.head, kv_head, coord.batch, sq, sk)
+
+    def storage_type(self, mmas: Mmas) -> Any:
+        """The shared memory of a CTA; sizes as in Config.smem_bytes, which the CPU checks."""
+        config = self.config
+
+        @cute.struct
+        class Storage:
+            q_and_o: cute.struct.Align[cute.struct.MemRange[self.dtype, cute.cosize(mmas.q_layout)], SMEM_ALIGN_BYTES]
+            kv: cute.struct.Align[cute.struct.MemRange[self.dtype, cute.cosize(mmas.k_layout)], SMEM_ALIGN_BYTES]
+            stats: cute.struct.MemRange[Float32, NUM_Q_TILES * STATS_PER_ROW * config.tile_m]
+            barriers: cute.struct.MemRange[Int64, config.topology.num_barriers]
+            tmem_base: Int32
+
+        return Storage
+
+    def load_port(self, maps: TensorMaps, mmas: Mmas, edges: Any, storage: Any) -> LoadPort:
+        smem_q, smem_k, smem_v = self.load_buffers(mmas, storage)
+        qk, pv = mmas.qk.get_slice(0), mmas.pv.get_slice(0)
+        m, n, d = mmas.qk_tiler
+        return LoadPort(
+            q=TmaTile(maps.q_atom, qk.partition_A(cute.flat_divide(maps.q, (m, d))), smem_q),
+            k=TmaTile(maps.k_atom, qk.partition_B(cute.flat_divide(maps.k, (n, d))), smem_k),
+            v=TmaTile(maps.v_atom, pv.partition_B(cute.flat_divide(maps.v, (d, n))), smem_v),
+            q_edge=edges["q"],
+            kv_edge=edges["kv"],
+        )
+
+    def mma_port(self, mmas: Mmas, edges: Any, storage: Any, tmem_base: cute.Pointer) -> MmaPort:
+        smem_q, smem_k, smem_v = self.load_buffers(mmas, storage)
+        tmem = self.config.tmem
+        s_layout = mmas.qk.make_fragment_C(mmas.qk.partition_shape_C(mmas.qk_tiler[:2])).layout
+        o_layout = mmas.pv.make_fragment_C(mmas.pv.partition_shape_C(mmas.pv_tiler[:2])).layout
+        p_first = mmas.pv.make_fragment_A(cute.make_tensor(tmem_base, mmas.p_layout.outer))[None, None, None, 0]
+
+        def p_tensor(name: str) -> cute.Tensor:
+            base = cute.recast_ptr(tmem_base + tmem.offset(name), dtype=self.dtype)
+            return cute.make_tensor(base, p_first.layout)
+
+        return MmaPort(
+            qk_mma=mmas.qk,
+            pv_mma=mmas.pv,
+            q=mmas.qk.make_fragment_A(smem_q),
+            k=mmas.qk.make_fragment_B(smem_k),
+            v=mmas.pv.make_fragment_B(smem_v),
+            s=tuple(cute.make_tensor(tmem_base + tmem.offset(name), s_layout) for name in ("S0", "S1")),
+            p=tuple(p_tensor(name) for name in ("P0", "P1")),
+            o=tuple(cute.make_tensor(tmem_base + tmem.offset(name), o_layout) for name in ("O0", "O1")),
+            q_edge=edges["q"],
+            kv_edge=edges["kv"],
+            scores_edge=edges["scores"],
+            o_edge=edges["o"],
+        )
+
+    def store_port(self, maps: TensorMaps, mmas: Mmas, edges: Any, storage: Any) -> StorePort:
+        gmem = cute.flat_divide(maps.o, mmas.pv_tiler[:2])
+        return StorePort(maps.o_atom, gmem, self.o_buffer(mmas, storage), edges["out"])
+
+    @cute.jit
+    def run_softmax(self, fusion: Any, work: Work, edges: Any, storage: Any, tmem_base: Any, scale_log2: Float32):
+        config, group_threads = self.config, self.config.roles["softmax"].group_threads
+        thread = cute.arch.thread_idx()[0]
+        tile_idx = cute.arch.make_warp_uniform(thread // group_threads)
+        tmem = config.tmem
+        tile_cols = tile_idx * config.tile_n
+        port = SoftmaxPort(
+            s=tmem_tensor(tmem_base, tmem.offset("S0") + tile_cols, config.tile_n),
+            p=tmem_tensor(tmem_base, tmem.offset("P0") + tile_cols, tmem.aliases["P0"].cols),
+            stats=self.stats(storage)[None, None, tile_idx],
+            scores_edge=edges["scores"],
+            stats_edge=edges["stats"],
+        )
+        SoftmaxRole(config, port, fusion, self.dtype).run(work, tile_idx, thread % group_threads, scale_log2)
+
+    @cute.jit
+    def run_correction(self, fusion: Any, work: Work, edges: Any, memory: Any, tmem_base: Any, scale_log2: Float32):
+        """The correction role, then the end of tensor memory, which it is the last to read."""
+        storage, mmas, lse = memory
+        config, role = self.config, self.config.roles["correction"]
+        port = CorrectionPort(
+            o_base=tmem_base + config.tmem.offset("O0"),
+            stats=self.stats(storage),
+            o_smem=self.o_buffer(mmas, storage),
+            lse=lse,
+            stats_edge=edges["stats"],
+            o_edge=edges["o"],
+            out_edge=edges["out"],
+        )
+        row = cute.arch.thread_idx()[0] % role.num_threads
+        CorrectionRole(config, port, fusion, self.dtype).run(work, row, scale_log2)
+        pipeline.arrive_and_wait(CORRECTION_BARRIER_ID, role.num_threads)
+        if cute.arch.make_warp_uniform(cute.arch.warp_idx()) == role.first_warp:
+            cute.arch.relinquish_tmem_alloc_permit()
+            cute.arch.dealloc_tmem(tmem_base, config.tmem.alloc_cols)
+
+    def load_buffers(self, mmas: Mmas, storage: Any) -> tuple[cute.Tensor, cute.Tensor, cute.Tensor]:
+        """Shared memory of Q, and of the stages that K and V take in turn."""
+        smem_q = storage.q_and_o.get_tensor(mmas.q_layout.outer, swizzle=mmas.q_layout.inner)
+        smem_k = storage.kv.get_tensor(mmas.k_layout.outer, swizzle=mmas.k_layout.inner)
+        smem_v = storage.kv.get_tensor(mmas.v_layout.outer, swizzle=mmas.v_layout.inner)
+        return smem_q, smem_k, smem_v
+
+    def o_buffer(self, mmas: Mmas, storage: Any) -> cute.Tensor:
+        """O (128, D, 2 tiles), in the buffer of the Q tile that it came from: no S is computed any more by then."""
+        return storage.q_and_o.get_tensor(mmas.o_layout.outer, swizzle=mmas.o_layout.inner)
+
+    def stats(self, storage: Any) -> cute.Tensor:
+        """Row statistics (2, 128, 2 tiles) f32."""
+        shape = (STATS_PER_ROW, self.config.tile_m, NUM_Q_TILES)
+        return storage.stats.get_tensor(cute.make_layout(shape, stride=(shape[1], 1, shape[0] * shape[1])))

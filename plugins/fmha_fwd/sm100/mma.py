@@ -1,0 +1,113 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The mma warp: issues S = Q K^T and O += P V for both query tiles, one K tile apart.
+
+Called by: kernel.py. Drains "q" and "kv", fills "scores" and "o".
+Order in the steady state, tensor pipe busy with one query tile while the softmax works on the other:
+    O0 += P0 V(j-1);  S0 = Q0 K(j);  O1 += P1 V(j-1);  S1 = Q1 K(j)
+P lies where its S lay, so S(j) must follow the P V that reads P(j-1): the tensor pipe keeps the order of issue.
+Source: PTX ISA 9.x, "tcgen05.mma", "tcgen05.commit" (a commit covers all earlier tcgen05 work of the thread).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import cutlass
+import cutlass.cute as cute
+from cutlass.cute.nvgpu import tcgen05
+from cutlass.cutlass_dsl import extract_mlir_values, new_from_mlir_values
+
+from opdeck.core.kernels.pipelines import lane_slot, ring_slot
+from opdeck.plugins.fmha_fwd.sm100.config import Config
+from opdeck.plugins.fmha_fwd.sm100.work import TileRange, Work, span
+
+
+@dataclass(frozen=True)
+class MmaPort:
+    """Operands as tcgen05 fragments; tuples hold one entry a query tile."""
+
+    qk_mma: Any
+    pv_mma: Any
+    q: cute.Tensor
+    k: cute.Tensor
+    v: cute.Tensor
+    s: tuple[cute.Tensor, cute.Tensor]
+    p: tuple[cute.Tensor, cute.Tensor]
+    o: tuple[cute.Tensor, cute.Tensor]
+    q_edge: Any
+    kv_edge: Any
+    scores_edge: Any
+    o_edge: Any
+
+
+class MmaRole:
+    """Runs in one warp; tcgen05.mma and tcgen05.commit are issued by one elected lane."""
+
+    def __init__(self, config: Config, port: MmaPort, fusion: Any) -> None:
+        self.config = config
+        self.port = port
+        self.fusion = fusion
+
+    @cute.jit
+    def run(self, work: Work):
+        first = work.tile_range(self.fusion, self.config, 0)
+        second = work.tile_range(self.fusion, self.config, 1)
+        begin, end = span(first, second)
+        if begin < end:
+            k_slot = self.wait_kv(0)
+            self.issue_scores(0, first, begin, k_slot)
+            self.issue_scores(1, second, begin, k_slot)
+            self.port.kv_edge.consumer_release(k_slot)
+            for tile in cutlass.range(begin + 1, end, unroll=1):
+                v_slot = self.wait_kv(2 * (tile - begin) - 1)
+                k_slot = self.wait_kv(2 * (tile - begin))
+                self.issue_output(0, first, tile - 1, v_slot)
+                self.issue_scores(0, first, tile, k_slot)
+                self.issue_output(1, second, tile - 1, v_slot)
+                self.port.kv_edge.consumer_release(v_slot)
+                self.issue_scores(1, second, tile, k_slot)
+                self.port.kv_edge.consumer_release(k_slot)
+            v_slot = self.wait_kv(2 * (end - begin) - 1)
+            self.issue_output(0, first, end - 1, v_slot)
+            self.issue_output(1, second, end - 1, v_slot)
+
+    @cute.jit
+    def wait_kv(self, use: cutlass.Int32):
+        slot = ring_slot(self.config.kv_stages, use)
+        self.port.kv_edge.consumer_wait(slot)
+        return slot
+
+    @cute.jit
+    def issue_scores(self, tile_idx: int, tiles: TileRange, tile: cutlass.Int32, k_slot: Any):
+        """S = Q K^T of query tile `tile_idx`, if it visits K tile `tile`. The S columns are free: either never used,
+        or their P has been read by the P V issued before."""
+        if tile >= tiles.begin and tile < tiles.end:
+            use = tile - tiles.begin
+            if use == 0:
+                self.port.q_edge.consumer_wait(lane_slot(tile_idx, 0))
+            q = self.port.q[None, None, None, tile_idx]
+            k = self.port.k[None, None, None, k_slot.index]
+            self.gemm(self.port.qk_mma, self.port.s[tile_idx], q, k, False)
+            self.port.scores_edge.producer_commit(lane_slot(tile_idx, use))
+
+    @cute.jit
+    def issue_output(self, tile_idx: int, tiles: TileRange, tile: cutlass.Int32, v_slot: Any):
+        """O += P V of query tile `tile_idx`, if it visits K tile `tile`."""
+        if tile >= tiles.begin and tile < tiles.end:
+            use = tile - tiles.begin
+            # The stage of S is free again: that is the sign that P stands in it.
+            self.port.scores_edge.producer_acquire(lane_slot(tile_idx, use + 1).producer)
+            self.port.o_edge.producer_acquire(lane_slot(tile_idx, use).producer)
+            v = self.port.v[None, None, None, v_slot.index]
+            self.gemm(self.port.pv_mma, self.port.o[tile_idx], self.port.p[tile_idx], v, use > 0)
+            self.port.o_edge.producer_commit(lane_slot(tile_idx, use))
+
+    @cute.jit
+    def gemm(self, tiled_mma: Any, acc: cute.Tensor, a: cute.Tensor, b: cute.Tensor, accumulate: Any):
+        """acc = a b, added to what acc holds when `accumulate`."""
+        # `set` changes the object in place, which must not outlive the branch that this runs in: work on a copy.
+        tiled_mma = new_from_mlir_values(tiled_mma, extract_mlir_values(tiled_mma))
+        for k_block in cutlass.range_constexpr(cute.size(a, mode=[2])):
+            tiled_mma.set(tcgen05.Field.ACCUMULATE, True if k_block > 0 else accumulate)
+            cute.gemm(tiled_mma, acc, a[None, None, k_block], b[None, None, k_block], acc)

@@ -1,0 +1,113 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The two MMAs of attention, their shared-memory layouts and the TMA atoms that fill them.
+
+Called by: kernel.py, on the host side of the entry (tensor maps) and again in the kernel (all of it is static).
+Source: PTX ISA 9.x, "tcgen05 matrix descriptors" (128-byte swizzle) and "Tensor maps" (bounds, zero fill).
+Limits: tensor-map extents are 32-bit and strides multiples of 16 bytes.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import cutlass.cute as cute
+import cutlass.utils as utils
+from cutlass import Float32, Int32
+from cutlass.cute.nvgpu import OperandMajorMode, cpasync, tcgen05
+from cutlass.utils import blackwell_helpers as sm100_utils
+
+from opdeck.core.fusion.intmath import max_
+from opdeck.plugins.fmha_fwd.sm100.config import NUM_Q_TILES, Config
+
+CTA_GROUP = tcgen05.CtaGroup.ONE
+NO_CLUSTER = (1, 1, 1, 1)
+
+
+@dataclass(frozen=True)
+class Mmas:
+    """S = Q K^T (both operands from shared memory) and O = P V (P from tensor memory), with staged smem layouts."""
+
+    qk: Any
+    pv: Any
+    qk_tiler: tuple[int, int, int]
+    pv_tiler: tuple[int, int, int]
+    q_layout: Any
+    k_layout: Any
+    v_layout: Any
+    p_layout: Any
+    o_layout: Any
+
+
+def make_mmas(config: Config, dtype: Any) -> Mmas:
+    qk_tiler = (config.tile_m, config.tile_n, config.head_dim)
+    pv_tiler = (config.tile_m, config.head_dim, config.tile_n)
+    k_major, mn_major = OperandMajorMode.K, OperandMajorMode.MN
+    qk = sm100_utils.make_trivial_tiled_mma(dtype, dtype, k_major, k_major, Float32, CTA_GROUP, qk_tiler[:2])
+    pv = sm100_utils.make_trivial_tiled_mma(
+        dtype, dtype, k_major, mn_major, Float32, CTA_GROUP, pv_tiler[:2], tcgen05.OperandSource.TMEM
+    )
+    return Mmas(
+        qk=qk,
+        pv=pv,
+        qk_tiler=qk_tiler,
+        pv_tiler=pv_tiler,
+        q_layout=sm100_utils.make_smem_layout_a(qk, qk_tiler, dtype, NUM_Q_TILES),
+        k_layout=sm100_utils.make_smem_layout_b(qk, qk_tiler, dtype, config.kv_stages),
+        v_layout=sm100_utils.make_smem_layout_b(pv, pv_tiler, dtype, config.kv_stages),
+        p_layout=sm100_utils.make_smem_layout_a(pv, pv_tiler, dtype, 1),
+        o_layout=sm100_utils.make_smem_layout_epi(dtype, utils.LayoutEnum.ROW_MAJOR, pv_tiler[:2], NUM_Q_TILES),
+    )
+
+
+@dataclass(frozen=True)
+class TensorMaps:
+    """A TMA atom and its coordinate tensor for each tensor, modes (row, D, head, batch), v (D, row, head, batch)."""
+
+    q_atom: Any
+    q: cute.Tensor
+    k_atom: Any
+    k: cute.Tensor
+    v_atom: Any
+    v: cute.Tensor
+    o_atom: Any
+    o: cute.Tensor
+
+
+def make_tensor_maps(mmas: Mmas, q: cute.Tensor, k: cute.Tensor, v: cute.Tensor, o: cute.Tensor) -> TensorMaps:
+    """Tensor maps of (B, S, H, D) tensors."""
+    load, store = cpasync.CopyBulkTensorTileG2SOp(CTA_GROUP), cpasync.CopyBulkTensorTileS2GOp()
+
+    def one_stage(layout: Any) -> Any:
+        return cute.select(layout, mode=[0, 1, 2])
+
+    q_atom, q_map = cute.nvgpu.make_tiled_tma_atom_A(
+        load, row_major(q), one_stage(mmas.q_layout), mmas.qk_tiler, mmas.qk, NO_CLUSTER
+    )
+    k_atom, k_map = cute.nvgpu.make_tiled_tma_atom_B(
+        load, row_major(k), one_stage(mmas.k_layout), mmas.qk_tiler, mmas.qk, NO_CLUSTER
+    )
+    v_atom, v_map = cute.nvgpu.make_tiled_tma_atom_B(
+        load, col_major(v), one_stage(mmas.v_layout), mmas.pv_tiler, mmas.pv, NO_CLUSTER
+    )
+    o_atom, o_map = cpasync.make_tiled_tma_atom(
+        store, row_major(o), cute.select(mmas.o_layout, mode=[0, 1]), mmas.pv_tiler[:2]
+    )
+    return TensorMaps(q_atom, q_map, k_atom, k_map, v_atom, v_map, o_atom, o_map)
+
+
+def row_major(x: cute.Tensor) -> cute.Tensor:
+    """(B, S, H, D) as (S, D, H, B)."""
+    return _permuted(x, (1, 3, 2, 0))
+
+
+def col_major(x: cute.Tensor) -> cute.Tensor:
+    """(B, S, H, D) as (D, S, H, B)."""
+    return _permuted(x, (3, 1, 2, 0))
+
+
+def _permuted(x: cute.Tensor, order: tuple[int, ...]) -> cute.Tensor:
+    # Extents become 32-bit, as a tensor map has them, and at least 1: a map of an empty K or V must be valid too,
+    # although no tile of it is ever loaded.
+    shape = tuple(x.shape[i] if isinstance(x.shape[i], int) else max_(Int32(x.shape[i]), Int32(1)) for i in order)
+    return cute.make_tensor(x.iterator, cute.make_layout(shape, stride=tuple(x.stride[i] for i in order)))

@@ -1,0 +1,155 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The softmax warpgroups: S to P in place, one query tile a warpgroup, one row a thread.
+
+Called by: kernel.py. Drains "scores", fills "stats".
+Source: online softmax (Milakov and Gimelshein 2018); lazy rescaling as in FlashAttention-4: the reference point of the
+exponent moves only when the row maximum grew by more than 8 in log2, so that most tiles need no rescale of O. P and
+the row sum are then up to 2^8 larger than with the true maximum, which the 16-bit P and fp32 hold without loss.
+Domain: softmax_scale > 0. A row that sees no key ends with row_max -inf and row_sum 0.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import cutlass
+import cutlass.cute as cute
+from cutlass import Float32, Int32
+
+from opdeck.core.fusion.base import Coords
+from opdeck.core.kernels.masking import apply_mask
+from opdeck.core.kernels.pipelines import lane_slot
+from opdeck.plugins.fmha_fwd.sm100.config import Config
+from opdeck.plugins.fmha_fwd.sm100.exp2 import exp2_chunk
+from opdeck.plugins.fmha_fwd.sm100.tmem_tile import RowChunks
+from opdeck.plugins.fmha_fwd.sm100.work import Work
+
+RESCALE_THRESHOLD_LOG2 = 8.0
+CHUNK_COLS = 32
+WORDS_PER_CHUNK = CHUNK_COLS // 2
+
+
+@dataclass(frozen=True)
+class SoftmaxPort:
+    """Of this warpgroup's query tile: S (128, tile_n) f32 and P (128, tile_n / 2) words of two, over each other in
+    tensor memory; stats (2, 128) f32 in shared memory."""
+
+    s: cute.Tensor
+    p: cute.Tensor
+    stats: cute.Tensor
+    scores_edge: Any
+    stats_edge: Any
+
+
+class SoftmaxRole:
+    """Runs in both softmax warpgroups, on the same code: a thread has row `row` of query tile `tile_idx`."""
+
+    def __init__(self, config: Config, port: SoftmaxPort, fusion: Any, dtype: Any) -> None:
+        self.config = config
+        self.port = port
+        self.fusion = fusion
+        self.dtype = dtype
+
+    @cute.jit
+    def run(self, work: Work, tile_idx: Int32, row: Int32, scale_log2: Float32):
+        tiles = work.tile_range(self.fusion, self.config, tile_idx)
+        q = work.q_tile(tile_idx) * self.config.tile_m + row
+        row_max = -Float32.inf
+        row_sum = Float32(0.0)
+        # Two passes over (masked tiles, full tiles): first the masked ones before the full ones and the full ones, then
+        # the masked ones after. So each loop body exists once, whichever sides a mask has.
+        for side in cutlass.range(2, unroll=1):
+            masked_begin = cutlass.select_(side == 0, Int32(tiles.begin), Int32(tiles.full_end))
+            masked_end = cutlass.select_(side == 0, Int32(tiles.full_begin), Int32(tiles.end))
+            full_end = cutlass.select_(side == 0, Int32(tiles.full_end), Int32(tiles.full_begin))
+            for tile in cutlass.range(masked_begin, masked_end, unroll=1):
+                use = tile - tiles.begin
+                scores = self.load_scores(tile_idx, use, row)
+                key = tile * self.config.tile_n
+                apply_mask(self.fusion, scores, Coords(work.batch, work.head, q, key, work.sq, work.sk))
+                tile_max = max_of(scores)
+                # No polynomial here: it would turn a hidden -inf into a small number.
+                row_max, row_sum = self.finish(scores, tile_max, (row_max, row_sum), (tile_idx, use, row), scale_log2, 0)
+            for tile in cutlass.range(tiles.full_begin, full_end, unroll=1):
+                use = tile - tiles.begin
+                scores = self.load_scores(tile_idx, use, row)
+                tile_max = max_of(scores)
+                row_max, row_sum = self.finish(
+                    scores, tile_max, (row_max, row_sum), (tile_idx, use, row), scale_log2, self.config.exp2_poly_elems
+                )
+        self.send_stats(tile_idx, tiles.count, row, (row_sum, row_max))
+
+    @cute.jit
+    def load_scores(self, tile_idx: Int32, use: Int32, row: Int32):
+        """A row of S in registers, once the mma warp has made it."""
+        self.port.scores_edge.consumer_wait(lane_slot(tile_idx, use))
+        scores = cute.make_rmem_tensor(cute.make_layout(self.config.tile_n), Float32)
+        chunks = RowChunks(self.port.s, CHUNK_COLS, row)
+        for col in cutlass.range_constexpr(0, self.config.tile_n, CHUNK_COLS):
+            chunks.load(col, columns(scores, col, CHUNK_COLS))
+        cute.arch.fence_view_async_tmem_load()
+        return scores
+
+    @cute.jit
+    def finish(
+        self,
+        scores: cute.Tensor,
+        tile_max: Float32,
+        state: tuple[Float32, Float32],
+        place: tuple[Int32, Int32, Int32],
+        scale_log2: Float32,
+        num_poly: int,
+    ):
+        """Exponentials, P into tensor memory, the rescale factor to the correction; the new (row_max, row_sum)."""
+        row_max, row_sum = state
+        tile_idx, use, row = place
+        new_max = cute.arch.fmax(row_max, tile_max)
+        # False on the NaN of (-inf) - (-inf), a row that has seen no key: its maximum stays -inf.
+        grew = (new_max - row_max) * scale_log2 > RESCALE_THRESHOLD_LOG2
+        new_max = cutlass.select_(grew, new_max, row_max)
+        factor = cute.math.exp2((row_max - new_max) * scale_log2, fastmath=True)
+        factor = cutlass.select_(grew, factor, Float32(1.0))
+        self.send_stats(tile_idx, use, row, (factor,))
+        offset = cutlass.select_(new_max == -Float32.inf, Float32(0.0), -new_max * scale_log2)
+        partial = (row_sum * factor, Float32(0.0))
+        words = cute.make_rmem_tensor(cute.make_layout(WORDS_PER_CHUNK), Float32)
+        chunks = RowChunks(self.port.p, WORDS_PER_CHUNK, row)
+        for col in cutlass.range_constexpr(0, self.config.tile_n, CHUNK_COLS):
+            chunk = columns(scores, col, CHUNK_COLS)
+            exp2_chunk(chunk, scale_log2, offset, num_poly)
+            for i in cutlass.range_constexpr(0, CHUNK_COLS, 2):
+                partial = cute.arch.add_packed_f32x2(partial, (chunk[i], chunk[i + 1]))
+            elems = cute.make_tensor(cute.recast_ptr(words.iterator, dtype=self.dtype), cute.make_layout(CHUNK_COLS))
+            elems.store(chunk.load().to(self.dtype))
+            chunks.store(words, col // 2)
+        cute.arch.fence_view_async_tmem_store()
+        self.port.scores_edge.consumer_release(lane_slot(tile_idx, use))
+        return new_max, partial[0] + partial[1]
+
+    @cute.jit
+    def send_stats(self, tile_idx: Int32, use: Int32, row: Int32, values: tuple):
+        """Hands `values` of this row to the correction: the rescale factor, or at the end (row_sum, row_max)."""
+        slot = lane_slot(tile_idx, use)
+        self.port.stats_edge.producer_acquire(slot.producer)
+        for i in cutlass.range_constexpr(len(values)):
+            self.port.stats[i, row] = values[i]
+        self.port.stats_edge.producer_commit(slot)
+
+
+def columns(registers: cute.Tensor, first: int, count: int) -> cute.Tensor:
+    """`count` consecutive registers from `first`."""
+    return cute.make_tensor(registers.iterator + first, cute.make_layout(count))
+
+
+@cute.jit
+def max_of(values: cute.Tensor):
+    """Largest of the values, in four chains to shorten the dependence."""
+    chains = [values[0], values[1], values[2], values[3]]
+    for i in cutlass.range_constexpr(4, cute.size(values), 8):
+        for lane in cutlass.range_constexpr(4):
+            largest = cute.arch.fmax(chains[lane], values[i + lane])
+            if cutlass.const_expr(i + 4 + lane < cute.size(values)):
+                largest = cute.arch.fmax(largest, values[i + 4 + lane])
+            chains[lane] = largest
+    return cute.arch.fmax(cute.arch.fmax(chains[0], chains[1]), cute.arch.fmax(chains[2], chains[3]))

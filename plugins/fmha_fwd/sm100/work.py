@@ -1,0 +1,62 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What one CTA has to do: its coordinates, and the K tiles that each of its two query tiles must visit.
+
+Called by: kernel.py makes one Work a CTA; every role reads it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from opdeck.core.fusion.intmath import max_, min_
+from opdeck.plugins.fmha_fwd.sm100.config import NUM_Q_TILES, Config
+
+
+@dataclass(frozen=True)
+class TileRange:
+    """K tiles [begin, end) of one query tile; [full_begin, full_end) of them need no mask."""
+
+    begin: Any
+    full_begin: Any
+    full_end: Any
+    end: Any
+
+    @property
+    def count(self) -> Any:
+        return self.end - self.begin
+
+
+@dataclass(frozen=True)
+class Work:
+    """Coordinates of a CTA. `q_block` counts blocks of 2 x 128 query rows; sq and sk are the sequence lengths."""
+
+    q_block: Any
+    head: Any
+    kv_head: Any
+    batch: Any
+    sq: Any
+    sk: Any
+
+    def q_tile(self, tile_idx: Any) -> Any:
+        """Index along Sq of query tile `tile_idx` (0 or 1) of this CTA."""
+        return self.q_block * NUM_Q_TILES + tile_idx
+
+    def tile_range(self, fusion: Any, config: Config, tile_idx: Any) -> TileRange:
+        """K tiles of query tile `tile_idx`; a tile that starts past Sq gets none."""
+        q_tile = self.q_tile(tile_idx)
+        exists = (q_tile * config.tile_m < self.sq) * 1
+        bounds = fusion.tile_ranges(q_tile, (config.tile_m, config.tile_n), self.sq, self.sk)
+        return TileRange(*(bound * exists for bound in bounds))
+
+
+def span(first: TileRange, second: TileRange) -> tuple[Any, Any]:
+    """The K tiles [begin, end) that a CTA loads: the hull of its query tiles' ranges, empty ranges left out."""
+    first_empty = (first.begin >= first.end) * 1
+    second_empty = (second.begin >= second.end) * 1
+    # An empty range takes the other's bounds before the hull is formed.
+    first_begin = first.begin + (second.begin - first.begin) * first_empty
+    first_end = first.end + (second.end - first.end) * first_empty
+    second_begin = second.begin + (first.begin - second.begin) * second_empty
+    second_end = second.end + (first.end - second.end) * second_empty
+    return min_(first_begin, second_begin), max_(first_end, second_end)
