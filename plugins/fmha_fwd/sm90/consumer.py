@@ -16,8 +16,10 @@ import cutlass.cute as cute
 from cutlass import Float32, Int32
 from cutlass.cute.nvgpu import warpgroup
 
-from opdeck.plugins.fmha_fwd.sm90.config import WARPGROUP_THREADS
+from opdeck.core.fusion import TileRanges
+from opdeck.plugins.fmha_fwd.sm90.config import WARPGROUP_THREADS, Config
 from opdeck.plugins.fmha_fwd.sm90.mask import FusionMask, Unmasked
+from opdeck.plugins.fmha_fwd.sm90.operands import TiledMmas
 from opdeck.plugins.fmha_fwd.sm90.softmax import OnlineSoftmax, rows_of
 
 
@@ -25,13 +27,9 @@ from opdeck.plugins.fmha_fwd.sm90.softmax import OnlineSoftmax, rows_of
 class ConsumerPort:
     """All that a consumer warpgroup may touch until its output is ready.
 
-    sQ (tile_m, D, 1), sK (tile_n, D, stage), sV (D, tile_n, stage) and the consumer ends of their pipelines;
-    MMAs: qk_mma_first overwrites the accumulator, the others add to it.
+    sQ (tile_m, D, 1), sK (tile_n, D, stage), sV (D, tile_n, stage) and the consumer ends of their pipelines.
     """
 
-    qk_mma_first: cute.TiledMma
-    qk_mma: cute.TiledMma
-    pv_mma: cute.TiledMma
     sQ: cute.Tensor
     sK: cute.Tensor
     sV: cute.Tensor
@@ -49,6 +47,7 @@ class ConsumerRole:
     """
 
     port: ConsumerPort
+    mmas: TiledMmas
     tSrQ: cute.Tensor
     tSrK: cute.Tensor
     tOrV: cute.Tensor
@@ -58,34 +57,33 @@ class ConsumerRole:
     coords: cute.Tensor
 
     @staticmethod
-    def make(port: ConsumerPort, tile_mnd: tuple[int, int, int], thread: Int32) -> ConsumerRole:
-        """The role of consumer thread `thread`; tile_mnd = (query rows, keys, head dim)."""
-        tile_m, tile_n, head_dim = tile_mnd
+    def make(port: ConsumerPort, mmas: TiledMmas, config: Config, thread: Int32) -> ConsumerRole:
+        """The role of consumer thread `thread`, counted from the first consumer warpgroup."""
         # Descriptors are built from the first thread of the warpgroup, so that they are uniform in it.
         first_thread = cute.arch.make_warp_uniform(thread // WARPGROUP_THREADS) * WARPGROUP_THREADS
-        qk, pv = port.qk_mma.get_slice(first_thread), port.pv_mma.get_slice(first_thread)
-        tile = cute.make_identity_tensor((tile_m, tile_n))
+        qk, pv = mmas.qk.get_slice(first_thread), mmas.pv.get_slice(first_thread)
+        tile_mn = (config.tile_m, config.tile_n)
         return ConsumerRole(
             port=port,
+            mmas=mmas,
             tSrQ=qk.make_fragment_A(qk.partition_A(port.sQ)),
             tSrK=qk.make_fragment_B(qk.partition_B(port.sK)),
             tOrV=pv.make_fragment_B(pv.partition_B(port.sV)),
-            acc_s=cute.make_rmem_tensor(qk.partition_shape_C((tile_m, tile_n)), Float32),
-            acc_o=cute.make_rmem_tensor(pv.partition_shape_C((tile_m, head_dim)), Float32),
-            rP=cute.make_rmem_tensor(pv.partition_shape_A((tile_m, tile_n)), port.sV.element_type),
-            coords=rows_of(port.qk_mma.get_slice(thread).partition_C(tile)),
+            acc_s=cute.make_rmem_tensor(qk.partition_shape_C(tile_mn), Float32),
+            acc_o=cute.make_rmem_tensor(pv.partition_shape_C((config.tile_m, config.head_dim)), Float32),
+            rP=cute.make_rmem_tensor(pv.partition_shape_A(tile_mn), port.sV.element_type),
+            coords=rows_of(mmas.qk.get_slice(thread).partition_C(cute.make_identity_tensor(tile_mn))),
         )
 
     @cute.jit
-    def run(self, softmax: OnlineSoftmax, mask: FusionMask, ranges: tuple[Int32, Int32, Int32, Int32]) -> None:
-        """Attend over the K tiles of `ranges` = (begin, full_begin, full_end, end); leaves O in acc_o, unnormalised."""
-        begin, full_begin, full_end, end = ranges
+    def run(self, softmax: OnlineSoftmax, mask: FusionMask, ranges: TileRanges) -> None:
+        """Attend over the K tiles of `ranges`; leaves the output in acc_o, not yet normalised."""
         self.acc_o.fill(0.0)
         q_full, k_full, v_full = self.port.q_full, self.port.k_full, self.port.v_full
         q_full.wait_and_advance()
-        k_full, v_full = self.sweep((begin, full_begin), mask, softmax, k_full, v_full)
-        k_full, v_full = self.sweep((full_begin, full_end), Unmasked(), softmax, k_full, v_full)
-        k_full, v_full = self.sweep((full_end, end), mask, softmax, k_full, v_full)
+        k_full, v_full = self.sweep((ranges.begin, ranges.full_begin), mask, softmax, k_full, v_full)
+        k_full, v_full = self.sweep((ranges.full_begin, ranges.full_end), Unmasked(), softmax, k_full, v_full)
+        k_full, v_full = self.sweep((ranges.full_end, ranges.end), mask, softmax, k_full, v_full)
 
     @cute.jit
     def sweep(self, tiles: tuple[Int32, Int32], mask: Any, softmax: OnlineSoftmax, k_full: Any, v_full: Any) -> Any:
@@ -94,8 +92,9 @@ class ConsumerRole:
             k_stage = k_full.wait_and_advance()
             self.multiply_qk(k_stage.index)
             k_stage.release()
-            mask.apply(rows_of(self.acc_s), self.coords, k_tile)
-            softmax.update(rows_of(self.acc_s), rows_of(self.acc_o))
+            scores = rows_of(self.acc_s)
+            mask.apply(scores, self.coords, k_tile)
+            softmax.update(scores, rows_of(self.acc_o))
             v_stage = v_full.wait_and_advance()
             self.multiply_pv(v_stage.index)
             v_stage.release()
@@ -106,7 +105,7 @@ class ConsumerRole:
         """acc_s = Q K^T for the K tile in `stage`."""
         warpgroup.fence()
         for block in cutlass.range_constexpr(cute.size(self.tSrQ, mode=[2])):
-            mma = self.port.qk_mma if block > 0 else self.port.qk_mma_first
+            mma = self.mmas.qk if block > 0 else self.mmas.qk_first
             cute.gemm(mma, self.acc_s, self.tSrQ[None, None, block, 0], self.tSrK[None, None, block, stage], self.acc_s)
         warpgroup.commit_group()
         warpgroup.wait_group(0)
@@ -118,6 +117,6 @@ class ConsumerRole:
         warpgroup.fence()
         for block in cutlass.range_constexpr(cute.size(self.rP, mode=[2])):
             rP, tOrV = self.rP[None, None, block], self.tOrV[None, None, block, stage]
-            cute.gemm(self.port.pv_mma, self.acc_o, rP, tOrV, self.acc_o)
+            cute.gemm(self.mmas.pv, self.acc_o, rP, tOrV, self.acc_o)
         warpgroup.commit_group()
         warpgroup.wait_group(0)

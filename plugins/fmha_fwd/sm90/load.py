@@ -3,7 +3,7 @@
 
 Called by kernel.py in warp 0 of the producer warpgroup. The order K, V, K, V is the order in which the consumers
 wait, so a stage is never held back by one that is needed later. Source: PTX ISA, "cp.async.bulk.tensor", "mbarrier".
-Limits: bf16/fp16; rows beyond the sequence arrive as zeros, by the bounds of the tensor maps.
+Limits: rows beyond the sequence arrive as zeros, by the bounds of the tensor maps.
 """
 
 from __future__ import annotations
@@ -13,27 +13,9 @@ from typing import Any
 
 import cutlass
 import cutlass.cute as cute
-from cutlass import Int32
-from cutlass.block import block_copy
 
-
-@dataclass(frozen=True)
-class TmaTile:
-    """A tensor map and its two ends: atom, tiled gmem coordinates (tile..., tile_idx), smem stages (tile..., stage)."""
-
-    atom: cute.CopyAtom
-    gmem: cute.Tensor
-    smem: cute.Tensor
-
-    @cute.jit
-    def load(self, tile_idx: Int32, handle: Any) -> None:
-        """Fill the stage of `handle`, an acquired producer stage, with tile `tile_idx`."""
-        block_copy(
-            self.atom,
-            cute.group_modes(self.gmem[None, None, tile_idx], 0, 2),
-            cute.group_modes(self.smem[None, None, handle.index], 0, 2),
-            tma_bar_ptr=handle.barrier,
-        )
+from opdeck.plugins.fmha_fwd.sm90.operands import TmaTile
+from opdeck.plugins.fmha_fwd.sm90.work import Work
 
 
 @dataclass(frozen=True)
@@ -50,10 +32,10 @@ class LoadPort:
 
 class LoadRole:
     @cute.jit
-    def run(self, port: LoadPort, q_block: Int32, k_begin: Int32, k_end: Int32) -> None:
-        """Load query tile `q_block` and the K and V tiles [k_begin, k_end)."""
+    def run(self, port: LoadPort, work: Work) -> None:
+        """Load the CTA's query tile, and each K and V tile that it visits."""
         q_free, k_free, v_free = port.q_free, port.k_free, port.v_free
-        port.q.load(q_block, q_free.acquire_and_advance())
-        for k_tile in cutlass.range(k_begin, k_end, unroll=1):
+        port.q.load(work.q_block, q_free.acquire_and_advance())
+        for k_tile in cutlass.range(work.ranges.begin, work.ranges.end, unroll=1):
             port.k.load(k_tile, k_free.acquire_and_advance())
             port.v.load(k_tile, v_free.acquire_and_advance())

@@ -70,8 +70,9 @@ class OnlineSoftmax:
             output[row, None].store(output[row, None].load() * rescale)
 
     @cute.jit
-    def finish(self, output: cute.Tensor, lse: cute.Tensor) -> None:
-        """Normalise the output rows (2, cols) and give each row's natural log-sum-exp (2,): 0 and -inf if no key."""
+    def finish(self, output: cute.Tensor) -> cute.Tensor:
+        """Normalise the output rows (2, cols); returns the rows' natural log-sum-exp (2,). No key seen: 0 and -inf."""
+        lse = cute.make_rmem_tensor_like(self.row_max)
         for row in cutlass.range_constexpr(ROWS_PER_THREAD):
             total = cute.arch.warp_reduction_sum(self.row_sum[row], threads_in_group=ROW_LANES)
             inverse = Float32(0.0)
@@ -79,3 +80,4 @@ class OnlineSoftmax:
                 inverse = 1.0 / total
             output[row, None].store(output[row, None].load() * inverse)
             lse[row] = self.row_max[row] * self.softmax_scale + cute.math.log2(total, fastmath=True) * LN_2
+        return lse
