@@ -22,7 +22,7 @@ from opdeck.core.kernels.masking import apply_mask
 from opdeck.core.kernels.pipelines import lane_slot
 from opdeck.plugins.fmha_fwd.sm100.config import Config
 from opdeck.plugins.fmha_fwd.sm100.exp2 import exp2_chunk
-from opdeck.plugins.fmha_fwd.sm100.tmem_tile import RowChunks
+from opdeck.plugins.fmha_fwd.sm100.tmem_tile import RowChunks, RowChunksWithMax
 from opdeck.plugins.fmha_fwd.sm100.work import Work
 
 RESCALE_THRESHOLD_LOG2 = 8.0
@@ -73,8 +73,7 @@ class SoftmaxRole:
                 row_max, row_sum = self.finish(scores, tile_max, (row_max, row_sum), (tile_idx, use, row), scale_log2, 0)
             for tile in cutlass.range(tiles.full_begin, full_end, unroll=1):
                 use = tile - tiles.begin
-                scores = self.load_scores(tile_idx, use, row)
-                tile_max = max_of(scores)
+                scores, tile_max = self.load_scores_and_max(tile_idx, use, row)
                 row_max, row_sum = self.finish(
                     scores, tile_max, (row_max, row_sum), (tile_idx, use, row), scale_log2, self.config.exp2_poly_elems
                 )
@@ -90,6 +89,23 @@ class SoftmaxRole:
             chunks.load(col, columns(scores, col, CHUNK_COLS))
         cute.arch.fence_view_async_tmem_load()
         return scores
+
+    @cute.jit
+    def load_scores_and_max(self, tile_idx: Int32, use: Int32, row: Int32):
+        """The same, with the maximum of the row, which sm_103a's loads deliver on the way."""
+        if cutlass.const_expr(not self.config.row_max_by_load):
+            scores = self.load_scores(tile_idx, use, row)
+            tile_max = max_of(scores)
+        else:
+            self.port.scores_edge.consumer_wait(lane_slot(tile_idx, use))
+            scores = cute.make_rmem_tensor(cute.make_layout(self.config.tile_n), Float32)
+            maxima = cute.make_rmem_tensor(cute.make_layout(self.config.tile_n // CHUNK_COLS), Float32)
+            chunks = RowChunksWithMax(self.port.s, CHUNK_COLS, row)
+            for col in cutlass.range_constexpr(0, self.config.tile_n, CHUNK_COLS):
+                chunks.load(col, columns(scores, col, CHUNK_COLS), columns(maxima, col // CHUNK_COLS, 1))
+            cute.arch.fence_view_async_tmem_load()
+            tile_max = max_of(maxima)
+        return scores, tile_max
 
     @cute.jit
     def finish(

@@ -47,3 +47,21 @@ class RowChunks:
         """Issues the store of `registers` (cols words)."""
         target = cute.make_tensor(self.target.iterator + first_col, self.target.layout)
         cute.copy(self.tiled_store, cute.make_tensor(registers.iterator, cute.make_layout(self.store_shape)), target)
+
+
+class RowChunksWithMax:
+    """Loads as RowChunks does, and the maximum of the words with them (tcgen05.ld.red, sm_103a only)."""
+
+    def __init__(self, tensor: cute.Tensor, cols: int, row: Int32) -> None:
+        chunk = cute.make_tensor(tensor.iterator, cute.make_layout((LANES, cols), stride=(LANE_STRIDE, 1)))
+        operation = tcgen05.copy.LdRed32x32bOp(tcgen05.copy.Repetition(cols), redOp=tcgen05.TmemLoadRedOp.MAX)
+        self.tiled_load = tcgen05.make_tmem_copy(cute.make_copy_atom(operation, Float32), chunk)
+        load = self.tiled_load.get_slice(row)
+        self.source = load.partition_S(chunk)[None, 0, 0]
+        self.shape = load.partition_D(cute.make_identity_tensor((LANES, cols)))[None, 0, 0].shape
+
+    def load(self, first_col: int, registers: cute.Tensor, maximum: cute.Tensor) -> None:
+        """Issues the load into `registers` and `maximum` (one word); valid after fence_view_async_tmem_load."""
+        source = cute.make_tensor(self.source.iterator + first_col, self.source.layout)
+        values = cute.make_tensor(registers.iterator, cute.make_layout(self.shape))
+        cute.copy_atom_call(self.tiled_load, source, (values, maximum))
