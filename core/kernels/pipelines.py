@@ -60,6 +60,9 @@ def _make_pipeline(topology: Topology, edge: Edge, barriers: cute.Pointer) -> pi
     }
     if edge.kind is EdgeKind.TMA_UMMA:
         return pipeline.PipelineTmaUmma.create(tx_count=edge.stage_bytes, **common)
+    if edge.kind is EdgeKind.TMA_ASYNC:
+        cluster = cute.make_layout((1, 1, 1, 1))
+        return pipeline.PipelineTmaAsync.create(tx_count=edge.stage_bytes, cta_layout_vmnk=cluster, **common)
     if edge.kind is EdgeKind.UMMA_ASYNC:
         return pipeline.PipelineUmmaAsync.create(**common)
     return pipeline.PipelineAsync.create(**common)

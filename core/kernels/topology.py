@@ -103,6 +103,7 @@ class EdgeKind(enum.Enum):
     """Who fills a stage and who frees it; decides the arrival counts of the two mbarriers of a stage."""
 
     TMA_UMMA = "TMA fills (one arrival and the bytes), a tcgen05.commit frees"
+    TMA_ASYNC = "TMA fills (one arrival and the bytes), one thread of each consumer warp frees"
     UMMA_ASYNC = "a tcgen05.commit fills, every consumer thread frees"
     ASYNC = "every producer thread fills, every consumer thread frees"
 
@@ -117,7 +118,7 @@ class Edge:
     kind: EdgeKind
     num_stages: int
     stage_bytes: int = 0
-    """Bytes that TMA writes a stage (TMA_UMMA only)."""
+    """Bytes that TMA writes a stage (TMA edges only)."""
 
     @property
     def num_barriers(self) -> int:
@@ -157,6 +158,7 @@ class Topology:
         consumer_threads = self.roles[edge.consumer].group_threads
         return {
             EdgeKind.TMA_UMMA: (1, 1),
+            EdgeKind.TMA_ASYNC: (1, consumer_threads // WARP_THREADS),
             EdgeKind.UMMA_ASYNC: (1, consumer_threads),
             EdgeKind.ASYNC: (producer_threads, consumer_threads),
         }[edge.kind]
@@ -180,7 +182,7 @@ class Topology:
                 raise TopologyError(
                     f"edge {edge.name!r}: num_stages {edge.num_stages}, want {role.num_groups}, one a {role.name!r} group"
                 )
-        is_tma = edge.kind is EdgeKind.TMA_UMMA
+        is_tma = edge.kind in (EdgeKind.TMA_UMMA, EdgeKind.TMA_ASYNC)
         if is_tma != (edge.stage_bytes > 0):
             raise TopologyError(f"edge {edge.name!r}: stage_bytes {edge.stage_bytes}, want > 0 for TMA edges only")
         for role_name, issues_umma in (

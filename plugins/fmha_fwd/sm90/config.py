@@ -1,34 +1,40 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Tile sizes, stages and register budgets of the Hopper forward kernel, checked before anything is compiled.
+"""Host data of the Hopper forward kernel: tiles, warp roles, pipeline edges and shared memory, checked on the CPU.
 
-Called by kernel.py; the numbers come from the variant rows. Limits of sm_90: 227 KiB of shared memory a CTA,
-64 Ki registers a CTA (CUDA C Programming Guide, "Technical Specifications per Compute Capability"); setmaxnreg
-takes multiples of 8 from 24 to 256 (PTX ISA, "setmaxnreg").
+Called by kernel.py (which wires what is declared here) and by its roles; the numbers come from the variant rows.
+Source: PTX ISA, "wgmma.mma_async"; CUDA C++ Programming Guide, technical specifications of compute capability 9.0.
+Limits: head dim 64 or 128; one CTA of one query tile.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
-WARP_THREADS = 32
-WARPGROUP_THREADS = 128
-WARPGROUP_WARPS = WARPGROUP_THREADS // WARP_THREADS
-WGMMA_M = 64  # rows of D that one warpgroup computes (PTX ISA, "wgmma.mma_async": shape m64nNk16)
+from opdeck.core.kernels.topology import (
+    MBARRIER_BYTES,
+    WARP_THREADS,
+    WARPGROUP_WARPS,
+    Edge,
+    EdgeKind,
+    Role,
+    RoleTable,
+    Topology,
+    check_smem,
+)
 
+WARPGROUP_THREADS = WARPGROUP_WARPS * WARP_THREADS
+WGMMA_M = 64  # rows of D that one warpgroup computes: the shapes are m64nNk16
 SMEM_LIMIT_BYTES = 227 * 1024
-REGISTER_LIMIT = 64 * 1024
+SMEM_ALIGN_BYTES = 1024  # a period of the 128-byte swizzle: 8 rows of 128 bytes
 ELEM_BYTES = 2  # fp16, bf16
-SMEM_ALIGN_BYTES = 1024  # one period of the 128-byte swizzle: 8 rows of 128 bytes
 
 
 @dataclass(frozen=True)
 class Config:
-    """One CTA: a producer warpgroup of which one warp loads, and `tile_m / 64` consumer warpgroups.
-
-    tile_m, tile_n: query rows and keys of one tile; kv_stages: tiles of K, and as many of V, held in shared memory;
-    producer_regs, consumer_regs: registers a thread after setmaxnreg.
-    """
+    """tile_m, tile_n: query rows and keys of a tile; kv_stages: tiles of K, and as many of V, in shared memory;
+    producer_regs, consumer_regs: registers a thread after setmaxnreg."""
 
     head_dim: int
     tile_m: int
@@ -37,57 +43,50 @@ class Config:
     producer_regs: int
     consumer_regs: int
 
-    @staticmethod
-    def from_mapping(config: Mapping[str, int | str], head_dim: int) -> Config:
-        """Read a variant's config; raises ValueError naming the value that does not fit the architecture."""
-        names = ("tile_m", "tile_n", "kv_stages", "producer_regs", "consumer_regs")
-        missing = [name for name in names if name not in config]
-        if missing:
-            raise ValueError(f"sm90 fmha_fwd config: got {sorted(config)}, want also {missing}")
-        result = Config(head_dim, **{name: int(config[name]) for name in names})
-        result.check()
-        return result
+    @classmethod
+    def from_mapping(cls, head_dim: int, config: Mapping[str, Any]) -> Config:
+        return cls(head_dim=head_dim, **config)
 
     @property
     def num_consumer_warpgroups(self) -> int:
         return self.tile_m // WGMMA_M
 
     @property
-    def num_consumer_warps(self) -> int:
-        return self.num_consumer_warpgroups * WARPGROUP_WARPS
+    def roles(self) -> RoleTable:
+        num_consumer_warps = self.num_consumer_warpgroups * WARPGROUP_WARPS
+        return RoleTable(
+            (
+                Role("load", 0, 1, self.producer_regs),
+                Role("idle", 1, WARPGROUP_WARPS - 1, self.producer_regs),
+                Role("consumer", WARPGROUP_WARPS, num_consumer_warps, self.consumer_regs),
+            )
+        )
 
     @property
-    def num_threads(self) -> int:
-        return (1 + self.num_consumer_warpgroups) * WARPGROUP_THREADS
+    def topology(self) -> Topology:
+        kv_bytes = self.tile_n * self.head_dim * ELEM_BYTES
+        return Topology(
+            self.roles,
+            (
+                Edge("q", "load", "consumer", EdgeKind.TMA_ASYNC, 1, self.tile_m * self.head_dim * ELEM_BYTES),
+                Edge("k", "load", "consumer", EdgeKind.TMA_ASYNC, self.kv_stages, kv_bytes),
+                Edge("v", "load", "consumer", EdgeKind.TMA_ASYNC, self.kv_stages, kv_bytes),
+            ),
+        )
 
     @property
-    def q_tile_bytes(self) -> int:
-        return self.tile_m * self.head_dim * ELEM_BYTES
-
-    @property
-    def kv_tile_bytes(self) -> int:
-        return self.tile_n * self.head_dim * ELEM_BYTES
-
-    @property
-    def smem_bytes(self) -> int:
-        """Upper bound: the tiles, and one swizzle period for the barriers in front of them."""
-        return self.q_tile_bytes + 2 * self.kv_stages * self.kv_tile_bytes + SMEM_ALIGN_BYTES
+    def smem_bytes(self) -> dict[str, int]:
+        """Bytes of each shared-memory buffer. O is staged in Q's, which is dead by then."""
+        buffers = {edge.name: edge.num_stages * edge.stage_bytes for edge in self.topology.edges}
+        return {**buffers, "barriers": self.topology.num_barriers * MBARRIER_BYTES}
 
     def check(self) -> None:
-        """Raise ValueError with the value got and the one wanted."""
+        """Raises ValueError (TopologyError) when the configuration could not run."""
         if self.head_dim not in (64, 128):
             raise ValueError(f"head_dim: got {self.head_dim}, want 64 or 128")
-        if self.tile_m <= 0 or self.tile_m % WGMMA_M != 0:
-            raise ValueError(f"tile_m: got {self.tile_m}, want a positive multiple of {WGMMA_M}")
-        if self.tile_n % 16 != 0 or not 16 <= self.tile_n <= 256:
+        if self.tile_m < WGMMA_M or self.tile_m % WGMMA_M:
+            raise ValueError(f"tile_m: got {self.tile_m}, want a multiple of {WGMMA_M}")
+        if self.tile_n % 16 or not 16 <= self.tile_n <= 256:
             raise ValueError(f"tile_n: got {self.tile_n}, want a multiple of 16 from 16 to 256")
-        if self.kv_stages < 1:
-            raise ValueError(f"kv_stages: got {self.kv_stages}, want at least 1")
-        for name, regs in (("producer_regs", self.producer_regs), ("consumer_regs", self.consumer_regs)):
-            if regs % 8 != 0 or not 24 <= regs <= 256:
-                raise ValueError(f"{name}: got {regs}, want a multiple of 8 from 24 to 256")
-        regs = WARPGROUP_THREADS * (self.producer_regs + self.num_consumer_warpgroups * self.consumer_regs)
-        if regs > REGISTER_LIMIT:
-            raise ValueError(f"registers of the CTA: got {regs}, want at most {REGISTER_LIMIT}")
-        if self.smem_bytes > SMEM_LIMIT_BYTES:
-            raise ValueError(f"shared memory: got {self.smem_bytes} bytes, want at most {SMEM_LIMIT_BYTES}")
+        self.topology.check()
+        check_smem(self.smem_bytes, SMEM_LIMIT_BYTES)

@@ -3,15 +3,8 @@
 
 Named by the variant rows as "opdeck.plugins.fmha_fwd.sm90.kernel:make"; compiled by opdeck.aot or just in time.
 O = softmax(Q K^T * softmax_scale) V, LSE natural. fp16/bf16, head dim 64 or 128, GQA, any Sq >= 1 and Sk >= 0.
-One CTA attends for one tile of `tile_m` query rows of one head:
-
-    warpgroup 0      producer   warp 0 loads Q, K, V by TMA; the other warps only hand their registers over
-    warpgroup 1..    consumer   QK, softmax and PV of 64 rows each, then stores them
-
-    edge   from -> to            stages       arrivals when full / free
-    q      load -> consumers     1            TMA bytes / one a consumer warp
-    k, v   load -> consumers     kv_stages    TMA bytes / one a consumer warp
-
+One CTA attends for one tile of query rows of one head: a warp loads Q, K, V by TMA (load.py); each consumer warpgroup
+multiplies, takes the softmax (consumer.py) and stores (store.py) 64 of the rows. config.py declares roles and edges.
 Limits: softmax_scale > 0; strides multiples of 16 bytes (tensor maps), head dim contiguous.
 """
 
@@ -23,20 +16,15 @@ from typing import Any
 
 import cutlass
 import cutlass.cute as cute
-from cutlass import Float32, Int32, Int64, pipeline, utils
+from cutlass import Float32, Int32, Int64, utils
 
 from opdeck.core.fusion import Fusion, Residual
 from opdeck.core.fusion.intmath import ceil_div, min_
+from opdeck.core.kernels.pipelines import make_pipelines
 from opdeck.core.kernels.schedule import heads_per_section
+from opdeck.core.kernels.topology import WARP_THREADS
 from opdeck.core.variant import Variant
-from opdeck.plugins.fmha_fwd.sm90.config import (
-    ELEM_BYTES,
-    SMEM_ALIGN_BYTES,
-    WARPGROUP_THREADS,
-    WARPGROUP_WARPS,
-    WGMMA_M,
-    Config,
-)
+from opdeck.plugins.fmha_fwd.sm90.config import ELEM_BYTES, SMEM_ALIGN_BYTES, WGMMA_M, Config
 from opdeck.plugins.fmha_fwd.sm90.consumer import ConsumerPort, ConsumerRole
 from opdeck.plugins.fmha_fwd.sm90.load import LoadPort, LoadRole
 from opdeck.plugins.fmha_fwd.sm90.mask import FusionMask
@@ -53,7 +41,8 @@ def make(variant: Variant) -> Callable[..., None]:
 
     Raises: ValueError when the variant's config could not run.
     """
-    config = Config.from_mapping(variant.config, variant.static_dims["d"])
+    config = Config.from_mapping(variant.static_dims["dqk"], variant.config)
+    config.check()
     fusion = Residual() if variant.fusion is None else variant.fusion
     cta = Cta(config, Operands(config, DTYPES[variant.dtype]))
 
@@ -70,7 +59,7 @@ def make(variant: Variant) -> Callable[..., None]:
         section_heads = min_(heads_per_section(kv_head_bytes, num_heads // num_kv_heads), num_heads * batch)
         kernel(cta.operands.tensor_maps(q, k, v, o), lse, softmax_scale, Int32(section_heads), leaves).launch(
             grid=(ceil_div(sq, config.tile_m) * num_heads * batch, 1, 1),
-            block=(config.num_threads, 1, 1),
+            block=(config.roles.num_threads, 1, 1),
             stream=stream,
             min_blocks_per_mp=1,
         )
@@ -96,17 +85,17 @@ class Cta:
         work = Work.of(cute.arch.block_idx()[0], section_heads, sizes, config, fusion)
         smem = utils.SmemAllocator()
         q, k, v, o = self.tma_tiles(smem, maps, work)
-        pipelines = self.pipelines(smem)
+        edges = make_pipelines(config.topology, smem.allocate_array(Int64, config.topology.num_barriers))
         cute.arch.mbarrier_init_fence()
         cute.arch.sync_threads()
         warp_idx = cute.arch.make_warp_uniform(cute.arch.warp_idx())
-        if warp_idx < WARPGROUP_WARPS:
+        if warp_idx < config.roles["consumer"].first_warp:
             cute.arch.setmaxregister_decrease(config.producer_regs)
-            if warp_idx == 0:
-                LoadRole().run(LoadPort(q, k, v, *(edge.make_producer() for edge in pipelines)), work)
+            if warp_idx == config.roles["load"].first_warp:
+                LoadRole().run(LoadPort(q, k, v, *(edges[name].make_producer() for name in "qkv")), work)
         else:
             cute.arch.setmaxregister_increase(config.consumer_regs)
-            port = ConsumerPort(q.smem, k.smem, v.smem, *(edge.make_consumer() for edge in pipelines))
+            port = ConsumerPort(q.smem, k.smem, v.smem, *(edges[name].make_consumer() for name in "qkv"))
             store_port = StorePort(q.smem[None, None, 0], o, lse[work.batch, work.head, None])
             self.consume(port, store_port, work, FusionMask(fusion, work.origin, config.tile_n), softmax_scale)
 
@@ -115,7 +104,7 @@ class Cta:
         self, port: ConsumerPort, store_port: StorePort, work: Work, mask: FusionMask, softmax_scale: Float32
     ) -> None:
         """Consumer warpgroups: attend, normalise, store."""
-        thread = cute.arch.thread_idx()[0] - WARPGROUP_THREADS
+        thread = cute.arch.thread_idx()[0] - self.config.roles["consumer"].first_warp * WARP_THREADS
         mmas = self.operands.tiled_mmas()
         consumer = ConsumerRole.make(port, mmas, self.config, thread)
         softmax = OnlineSoftmax.start(softmax_scale)
@@ -140,20 +129,3 @@ class Cta:
         gO = cute.local_tile(mO[None, None, work.head, work.batch], o_tile, (None, 0))
         sO = cute.local_tile(sQ[None, None, 0], o_tile, (None, 0))
         return [TmaTile(q_atom, gQ, sQ), TmaTile(k_atom, gK, sK), TmaTile(v_atom, gV, sV), TmaTile(o_atom, gO, sO)]
-
-    def pipelines(self, smem: utils.SmemAllocator) -> list[pipeline.PipelineTmaAsync]:
-        """The edges q, k, v, from the load warp to the consumer warps; the caller synchronises the CTA."""
-        config = self.config
-        kv_edge = (config.kv_stages, config.kv_tile_bytes)
-        return [
-            pipeline.PipelineTmaAsync.create(
-                num_stages=num_stages,
-                producer_group=pipeline.CooperativeGroup(pipeline.Agent.Thread),
-                consumer_group=pipeline.CooperativeGroup(pipeline.Agent.Thread, config.num_consumer_warps),
-                tx_count=tile_bytes,
-                barrier_storage=smem.allocate_array(Int64, 2 * num_stages),
-                cta_layout_vmnk=cute.make_layout((1, 1, 1, 1)),
-                defer_sync=True,
-            )
-            for num_stages, tile_bytes in ((1, config.q_tile_bytes), kv_edge, kv_edge)
-        ]

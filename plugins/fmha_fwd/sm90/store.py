@@ -16,7 +16,8 @@ import cutlass.cute as cute
 from cutlass import Int32
 from cutlass.cute.nvgpu.warp import StMatrix8x8x16bOp
 
-from opdeck.plugins.fmha_fwd.sm90.config import WARPGROUP_THREADS, WARPGROUP_WARPS
+from opdeck.core.kernels.topology import WARPGROUP_WARPS
+from opdeck.plugins.fmha_fwd.sm90.config import WARPGROUP_THREADS
 from opdeck.plugins.fmha_fwd.sm90.operands import TmaTile
 
 
