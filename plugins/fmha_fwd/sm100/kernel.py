@@ -14,14 +14,14 @@ from typing import Any
 
 import cutlass
 import cutlass.cute as cute
-from cuda.bindings.driver import CUstream
 from cutlass import Float32, Int32, Int64, pipeline
 from cutlass.utils import SmemAllocator
 
 from opdeck.core.fusion import Residual
-from opdeck.core.fusion.intmath import ceil_div
+from opdeck.core.fusion.intmath import ceil_div, min_
 from opdeck.core.kernels import schedule
 from opdeck.core.kernels.pipelines import make_pipelines
+from opdeck.core.variant import Variant
 from opdeck.plugins.fmha_fwd.sm100.config import ELEM_BYTES, NUM_Q_TILES, STATS_PER_ROW, Config
 from opdeck.plugins.fmha_fwd.sm100.correction import CorrectionPort, CorrectionRole
 from opdeck.plugins.fmha_fwd.sm100.load import LoadPort, LoadRole, TmaTile
@@ -38,34 +38,26 @@ CORRECTION_BARRIER_ID = 1
 DTYPES = {"fp16": cutlass.Float16, "bf16": cutlass.BFloat16}
 
 
-def make(variant: Any) -> Callable[..., None]:
+def make(variant: Variant) -> Callable[..., None]:
     """The @cute.jit entry of a variant: entry(q, k, v, o, lse, softmax_scale, *leaves, stream).
 
     Raises: ValueError when the variant's configuration could not run.
     """
-    config = Config.from_mapping(variant.static_dims["d"], variant.config)
+    config = Config.from_mapping(variant.static_dims["dqk"], variant.config)
     config.check()
     fmha = FmhaForward(config, DTYPES[variant.dtype], Residual() if variant.fusion is None else variant.fusion)
 
     @cute.kernel
-    def kernel(maps: TensorMaps, lse: cute.Tensor, leaves: Any, scale_log2: Float32, section_heads: Int32):
-        fmha.run_cta(maps, lse, leaves, scale_log2, section_heads)
+    def kernel(maps: TensorMaps, lse: cute.Tensor, scale_log2: Float32, section_heads: Int32, leaves: Any):
+        fmha.run_cta(maps, lse, scale_log2, section_heads, leaves)
 
     @cute.jit
-    def entry(
-        q: cute.Tensor,
-        k: cute.Tensor,
-        v: cute.Tensor,
-        o: cute.Tensor,
-        lse: cute.Tensor,
-        softmax_scale: Float32,
-        stream: CUstream,
-    ):
-        leaves: tuple[Any, ...] = ()
+    def entry(q, k, v, o, lse, softmax_scale, *leaves_and_stream):  # type: ignore[no-untyped-def]
+        *leaves, stream = leaves_and_stream
         maps = make_tensor_maps(make_mmas(config, fmha.dtype), q, k, v, o)
-        grid, section_heads = fmha.grid(q, k)
-        kernel(maps, lse, leaves, softmax_scale * LOG2_E, section_heads).launch(
-            grid=grid, block=(config.roles.num_threads, 1, 1), stream=stream, min_blocks_per_mp=1
+        num_blocks, section_heads = fmha.grid(q, k)
+        kernel(maps, lse, softmax_scale * LOG2_E, section_heads, leaves).launch(
+            grid=(num_blocks, 1, 1), block=(config.roles.num_threads, 1, 1), stream=stream, min_blocks_per_mp=1
         )
 
     for function in (kernel, entry):
@@ -81,16 +73,18 @@ class FmhaForward:
         self.dtype = dtype
         self.fusion = fusion
 
-    def grid(self, q: cute.Tensor, k: cute.Tensor) -> tuple[tuple[Int32, int, int], Int32]:
-        """Grid of one CTA for 256 query rows of a head, and the heads of a schedule section."""
+    def grid(self, q: cute.Tensor, k: cute.Tensor) -> tuple[Int32, Int32]:
+        """Number of CTAs, each for 256 query rows of a head, and the heads of a schedule section."""
         batch, sq, num_heads, _ = q.shape
-        num_blocks = ceil_div(Int32(sq), self.config.block_m) * Int32(num_heads) * Int32(batch)
+        num_rows = Int32(num_heads) * Int32(batch)
         kv_head_bytes = Int64(k.shape[1]) * (2 * self.config.head_dim * ELEM_BYTES)
         head_group = Int32(num_heads) // Int32(k.shape[2])
-        return (num_blocks, 1, 1), schedule.heads_per_section(kv_head_bytes, head_group)
+        # Never more than there are, so that 32 bits hold every product of the schedule.
+        section_heads = min_(schedule.heads_per_section(kv_head_bytes, head_group), Int64(num_rows))
+        return ceil_div(Int32(sq), self.config.block_m) * num_rows, Int32(section_heads)
 
     @cute.jit
-    def run_cta(self, maps: TensorMaps, lse: cute.Tensor, leaves: Any, scale_log2: Float32, section_heads: Int32):
+    def run_cta(self, maps: TensorMaps, lse: cute.Tensor, scale_log2: Float32, section_heads: Int32, leaves: Any):
         """Kernel body: shared memory, barriers and tensor memory, then each warp runs its role."""
         config, roles = self.config, self.config.roles
         fusion = self.fusion.with_leaves(leaves)
