@@ -25,6 +25,4 @@ float sin_approx(float x, Subnormals subnormals);
 float cos_approx(float x, Subnormals subnormals);
 float tanh_approx(float x);  // subnormals are kept
 
-// ex2.approx.ftz.{f16,bf16}-like forms: apply ex2_approx / tanh_approx to the decoded value and encode rn.
-
 }  // namespace opdeck::emu

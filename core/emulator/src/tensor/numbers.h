@@ -67,11 +67,14 @@ inline float decode_bf16(uint16_t code) { return __builtin_bit_cast(float, stati
 // bits above are ignored, as the MMA does with its padded operands).
 const float* decode_table(NumberFormat format);
 
-// Decodes num_elems codes packed tightly at `codes` (4-bit: element 0 is the low nibble; 6-bit codes are one a
-// byte). Fast paths for each format.
+// Decodes num_elems codes, each in a container of container_bytes (formats below 8 bits: one a byte).
 void decode_bulk(const uint8_t* codes, size_t num_elems, NumberFormat format, float* values);
 
-// Bits that one element takes in shared memory when it stands in a byte container or wider.
-uint32_t storage_bits(NumberFormat format);
+// The same for codes of fewer than 8 bits that stand bit to bit, element 0 in the lowest bits: e2m1 two a byte, e3m2
+// and e2m3 four in three bytes.
+void decode_packed(const uint8_t* codes, size_t num_elems, NumberFormat format, float* values);
+
+// Bytes that one code takes where it stands alone: 1, 2 or 4.
+uint32_t container_bytes(NumberFormat format);
 
 }  // namespace opdeck::emu

@@ -34,8 +34,26 @@ Expected<SmemDescriptor> decode_wgmma_descriptor(uint64_t descriptor);
 // b128_atom32_flip8 (8).
 uint32_t operand_address(const SmemDescriptor& descriptor, Major major, uint32_t line, uint32_t byte);
 
-// Whether all of num_lines x line_bytes is inside shared memory; the message names the first address that is not.
-Error check_operand(const SmemDescriptor& descriptor, Major major, uint32_t num_lines, uint32_t line_bytes,
-                    uint32_t smem_bytes);
+// An operand in shared memory as lines of bytes (see operand_address).
+struct OperandExtent {
+  uint32_t num_lines, line_bytes;
+};
+// k_bytes is what one row of k_elems takes.
+constexpr OperandExtent operand_extent(Major major, uint32_t num_rows, uint32_t k_bytes, uint32_t k_elems) {
+  return major == Major::k ? OperandExtent{num_rows, k_bytes} : OperandExtent{k_elems, num_rows * (k_bytes / k_elems)};
+}
+
+// Whether the layout can hold the operand and all of it is inside shared memory; the message names the first address
+// that is not.
+Error check_operand(const SmemDescriptor& descriptor, Major major, const OperandExtent& extent, uint32_t smem_bytes);
+
+// visit(smem_offset) for each 16 aligned bytes of an operand that check_operand passed.
+template <class Visitor>
+void for_each_operand_piece(const SmemDescriptor& descriptor, Major major, const OperandExtent& extent,
+                            Visitor&& visit) {
+  for (uint32_t line = 0; line < extent.num_lines; ++line)
+    for (uint32_t byte = 0; byte < extent.line_bytes; byte += 16)
+      visit(operand_address(descriptor, major, line, byte) & ~15u);
+}
 
 }  // namespace opdeck::emu

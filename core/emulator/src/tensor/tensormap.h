@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 // TMA tensor maps (CUtensorMap): decoding, validation, and the walk over a box.
-// Called by cp.async.bulk.tensor, cp.reduce.async.bulk.tensor and the prefetch of src/isa, and when a kernel with a
-// tensor map parameter is launched (src/driver validates before anything runs).
-// Source: CUDA driver API, cuTensorMapEncodeTiled (the limits); the 128-byte encoding as the CuTe DSL's host code writes it.
-// Limits: tiled mode; im2col, interleaved layouts, element (traversal) strides other than 1 and NaN fill are refused by name.
+// Called by cp.async.bulk.tensor, cp.reduce.async.bulk.tensor and the prefetch of src/isa.
+// Source: CUDA driver API, cuTensorMapEncodeTiled (the limits); the 128-byte encoding as the CuTe DSL's host code
+// writes it.
+// Limits: tiled mode; im2col, interleaved layouts, element (traversal)
+// strides other than 1 and NaN fill are refused by name.
 #pragma once
 
 #include <array>

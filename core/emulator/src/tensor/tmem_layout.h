@@ -34,11 +34,11 @@ uint32_t tmem_num_columns(const TmemAccess& access);
 // Lanes that it touches, from its base lane on: 32 or 16.
 uint32_t tmem_num_lanes(TmemShape shape);
 
-// The cell of (thread, register). Under packed16 the cell of the register's low half; its high half is the next column.
+// The cell of (thread, register). Under packed16 that of the low half; the high half is the next column.
 TmemCell tmem_cell(const TmemAccess& access, uint32_t thread_idx, uint32_t register_idx);
 
-// Checks num_repeats for the shape, and that warp `warp_idx` (in its CTA) may make the access at `address`: warps reach
-// lanes 32 * (warp_idx % 4) and the 31 after; 16-lane shapes may start in the middle; columns must not pass 512.
+// Checks num_repeats for the shape, and that warp `warp_idx` (in its CTA) may make the access at `address`: it
+// reaches lanes 32 * (warp_idx % 4) and the 31 after; 16-lane shapes may start in the middle; columns must not pass 512.
 Error check_tmem_access(const TmemAccess& access, uint32_t address, uint32_t warp_idx);
 
 // Moves all registers of a warp. registers[register_idx] points to 32 consecutive words, one a thread.
@@ -48,7 +48,8 @@ void tmem_store(const TmemView& tmem, const TmemAccess& access, uint32_t address
 enum class TmemCopyShape : uint8_t {
   x128x256b, x4x256b, x128x128b, x64x128b_warpx2_02_13, x64x128b_warpx2_01_23, x32x128b_warpx4
 };
-// none; b6x16_p32: 16 6-bit elements and 32 padding bits become 16 bytes; b4x16_p64: 16 4-bit elements and 64 padding bits.
+// .b8x16.b6x16_p32 and .b8x16.b4x16_p64: 16 6- or 4-bit elements and padding become 16 bytes. Refused by
+// check_tmem_copy: where in its byte an element goes is not publicly documented in text.
 enum class TmemDecompression : uint8_t { none, b6x16_p32, b4x16_p64 };
 
 struct TmemCopy {

@@ -9,6 +9,7 @@
 
 #include <array>
 #include <cstdint>
+#include <vector>
 
 #include "numbers.h"
 #include "outcome.h"
@@ -40,8 +41,8 @@ struct UmmaOperands {
   MmaKind kind = MmaKind::f16;
   Target target = Target::sm_100a;
   uint32_t num_ctas = 1;            // .cta_group
-  uint32_t scale_vector = 0;        // .scale_vec::NX or .block16/.block32: scale factors a row an instruction of K 64 (K 32
-                                    // for mxf8f6f4); 0: the kind's default
+  uint32_t scale_vector = 0;        // N of .scale_vec::NX, the scale factors a row; .block32 is 1 (mxf8f6f4) or 2
+                                    // (mxf4, mxf4nvf4), .block16 is 4; 0: not written, the kind's default
   uint32_t instruction_descriptor = 0;
   uint32_t d_address = 0;           // TMEM, the same in both CTAs
   bool a_in_tmem = false;
@@ -60,15 +61,27 @@ struct UmmaCta {
   TmemView tmem;
 };
 
+// Rows of D that are contiguous in TMEM lanes and share one range of N: what the data path does as a unit.
+struct UmmaTile {
+  uint32_t cta_idx;
+  uint32_t first_row;   // of D, A and SFA, in this CTA
+  uint32_t num_rows;    // a multiple of 16
+  uint32_t first_lane;  // in TMEM, D's base lane included
+  uint32_t first_col;   // of N; TMEM column d_address + (n - first_col)
+};
+
 struct UmmaPlan {
   UmmaOperands operands;
   InstructionDescriptor shape;
-  SmemDescriptor a_smem, b_smem;  // a_smem only where A is in shared memory
-  uint32_t a_rows_per_cta = 0, b_rows_per_cta = 0;
-  uint32_t scale_block_elems = 0;  // K elements under one scale factor; 0 for the unscaled kinds
-  uint32_t d_columns = 0;          // TMEM columns of D, from d_address on
-  uint32_t a_columns = 0;          // TMEM columns of A, where A is in TMEM
-  uint32_t sfa_columns = 0, sfb_columns = 0;
+  SmemDescriptor a_smem, b_smem;      // a_smem only where A is in shared memory
+  uint32_t a_rows_per_cta = 0;        // rows of A (and of D) that each CTA has
+  uint32_t b_rows_per_cta = 0;        // columns of N that each CTA's shared memory has
+  uint32_t k_bytes = 0;               // of one row of A or B: 32, or 48 for K = 96
+  uint32_t scale_block_elems = 0;     // K elements under one scale factor; 0 for the unscaled kinds
+  std::vector<UmmaTile> tiles;        // all of D
+  uint32_t tile_cols = 0;             // N, or N / 2 where the halves of N go to different lanes
+  // TMEM columns touched, from the operand's address on; 0 where the operand is not in TMEM.
+  uint32_t d_columns = 0, a_columns = 0, sfa_columns = 0, sfb_columns = 0;
 
   uint64_t num_macs() const { return uint64_t{1} * shape.m_rows * shape.n_cols * shape.k_elems; }
 };
@@ -77,25 +90,23 @@ struct UmmaPlan {
 // TMEM ranges against 512 columns.
 Expected<UmmaPlan> plan_umma(const UmmaOperands& operands, uint32_t smem_bytes);
 
-// Runs a plan on num_ctas CTAs. The only errors left are in data: scale factors whose four copies (one per 32 lanes)
+// Runs a plan on num_ctas CTAs. The only errors left are in data: scale factors whose copies (one for each 32 lanes)
 // differ.
 Error execute_umma(const UmmaPlan& plan, const UmmaCta* ctas);
 
-// The TMEM lane of row `row` of D inside its CTA, and the CTA; column_half is 1 for the columns of the upper half of N
-// that M = 128 of a pair keeps in lanes 64 .. 127.
-struct DRow {
-  uint32_t cta_idx, lane;
-};
-DRow d_row(const UmmaPlan& plan, uint32_t row, uint32_t column);
-
-// visit(smem_offset) for each 16 aligned bytes that A (B) occupies in every CTA of the group: for hazard checks.
+// visit(smem_offset) for each 16 aligned bytes of shared memory that A (B) occupies, the same in every CTA of the
+// group: for hazard checks. A only where it is in shared memory.
 template <class Visitor>
-void for_each_operand_piece(const SmemDescriptor& descriptor, Major major, uint32_t num_rows, uint32_t k_bytes,
-                            uint32_t elem_bytes, Visitor&& visit) {
-  const uint32_t num_lines = major == Major::k ? num_rows : k_bytes / elem_bytes;
-  const uint32_t line_bytes = major == Major::k ? k_bytes : num_rows * elem_bytes;
-  for (uint32_t line = 0; line < num_lines; ++line)
-    for (uint32_t byte = 0; byte < line_bytes; byte += 16) visit(operand_address(descriptor, major, line, byte) & ~15u);
+void for_each_a_piece(const UmmaPlan& plan, Visitor&& visit) {
+  const Major major = plan.shape.a_major;
+  for_each_operand_piece(plan.a_smem, major,
+                         operand_extent(major, plan.a_rows_per_cta, plan.k_bytes, plan.shape.k_elems), visit);
+}
+template <class Visitor>
+void for_each_b_piece(const UmmaPlan& plan, Visitor&& visit) {
+  const Major major = plan.shape.b_major;
+  for_each_operand_piece(plan.b_smem, major,
+                         operand_extent(major, plan.b_rows_per_cta, plan.k_bytes, plan.shape.k_elems), visit);
 }
 
 }  // namespace opdeck::emu

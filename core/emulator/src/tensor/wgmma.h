@@ -51,7 +51,8 @@ struct MatrixCoord {
 // and (row, col + 1) in its high half.
 constexpr MatrixCoord wgmma_d_coord(uint32_t thread_idx, uint32_t register_idx) {
   const uint32_t lane = thread_idx % 32;
-  return {thread_idx / 32 * 16 + lane / 4 + register_idx / 2 % 2 * 8, register_idx / 4 * 8 + lane % 4 * 2 + register_idx % 2};
+  return {thread_idx / 32 * 16 + lane / 4 + register_idx / 2 % 2 * 8,
+          register_idx / 4 * 8 + lane % 4 * 2 + register_idx % 2};
 }
 constexpr MatrixCoord wgmma_d_f16_coord(uint32_t thread_idx, uint32_t register_idx) {
   const uint32_t lane = thread_idx % 32;
