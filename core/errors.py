@@ -27,6 +27,13 @@ class ArgumentError(OpdeckError, ValueError):
         self.got = got
         self.want = want
 
+    @classmethod
+    def from_text(cls, text: str) -> ArgumentError:
+        """The error of a message of libopdeck's, "q: got ..., want ..."."""
+        argument, _, got_want = text.partition(": got ")
+        got, _, want = got_want.partition(", want ")
+        return cls(argument, got, want)
+
 
 class ArgumentTypeError(OpdeckError, TypeError):
     """An argument has a type that is not legal, or is not an argument at all."""
@@ -45,6 +52,12 @@ class Unsupported(OpdeckError, NotImplementedError):
         lines = "\n".join(f"  {reason}" for reason in reasons) or "  no variant is registered for it"
         super().__init__(f"no variant accepts {problem}:\n{lines}")
         self.reasons = tuple(reasons)
+
+    @classmethod
+    def from_text(cls, text: str) -> Unsupported:
+        """The error of a message of libopdeck's: a line on the problem, then one a variant."""
+        head, *lines = text.splitlines() or [""]
+        return cls(head, [line.strip() for line in lines])
 
 
 class PluginError(OpdeckError, RuntimeError):

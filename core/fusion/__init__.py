@@ -15,7 +15,7 @@ from opdeck.core.fusion.base import (
     TileRanges,
     tensor_leaf,
 )
-from opdeck.core.fusion.masks import Align, Causal, Residual
+from opdeck.core.fusion.masks import Align, Causal, Residual, builtin_fusions
 
 __all__ = [
     "Align",
@@ -32,5 +32,6 @@ __all__ = [
     "TensorLeaf",
     "Tile",
     "TileRanges",
+    "builtin_fusions",
     "tensor_leaf",
 ]

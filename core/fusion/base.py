@@ -19,14 +19,14 @@ import enum
 import functools
 import re
 import typing
-from collections.abc import Iterator, Sequence
+from collections.abc import Hashable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Annotated, Any, ClassVar, NamedTuple, TypeVar
 
 import numpy as np
 import numpy.typing as npt
 
-from opdeck.core.errors import ArgumentTypeError
+from opdeck.core.errors import ArgumentError, ArgumentTypeError
 from opdeck.core.fusion.intmath import IntLike, ceil_div
 
 MAX_NUM_LEAVES = 16
@@ -107,12 +107,20 @@ class FieldSpec(NamedTuple):
     dtype: str
 
 
-@functools.cache
+_field_specs_of: dict[type, tuple[FieldSpec, ...]] = {}
+
+
 def field_specs(cls: type) -> tuple[FieldSpec, ...]:
     """The fields of a fusion class, in order, with what each is.
 
     Raises: ArgumentTypeError when the class is not a frozen dataclass or a tensor leaf does not say its rank.
     """
+    if cls not in _field_specs_of:
+        _field_specs_of[cls] = _new_field_specs(cls)
+    return _field_specs_of[cls]
+
+
+def _new_field_specs(cls: type) -> tuple[FieldSpec, ...]:
     if not dataclasses.is_dataclass(cls) or not cls.__dataclass_params__.frozen:  # type: ignore[attr-defined]
         raise ArgumentTypeError(cls.__qualname__, "a class", "a frozen dataclass", "@dataclass(frozen=True)")
     hints = typing.get_type_hints(cls, include_extras=True)
@@ -154,6 +162,19 @@ class Fusion:
     """Base of fusions. Subclasses are frozen dataclasses and set `name` (third parties: "PLUGIN.fusion")."""
 
     name: ClassVar[str]
+
+    def __init_subclass__(cls, **kwargs: Any) -> None:
+        super().__init_subclass__(**kwargs)
+        name = cls.__dict__.get("name")
+        if isinstance(name, str) and "." not in name and not cls.__module__.startswith("opdeck.core.fusion"):
+            hint = "names without a dot are opdeck's own"
+            raise ArgumentError(f"{cls.__qualname__}.name", repr(name), "PLUGIN.fusion", hint)
+
+    @functools.cached_property
+    def static_key(self) -> Hashable:
+        """Equal for fusions of one kernel: class and static values, those of the fusions within included."""
+        nested = (getattr(self, spec.name) for spec in field_specs(type(self)) if spec.kind is FieldKind.FUSION)
+        return type(self), tuple(self.statics()), tuple(fusion.static_key for fusion in nested)
 
     @functools.cached_property
     def canonical_name(self) -> str:
@@ -198,6 +219,10 @@ class Fusion:
             num_wanted = len(values) - len(rest)
             raise ArgumentTypeError(f"leaves of {self.canonical_name}", f"{len(values)} values", f"{num_wanted}")
         return fusion
+
+    def without_values(self: FusionT) -> FusionT:
+        """The same fusion with the kinds of its leaves in the place of their values: what a variant row keeps."""
+        return self.with_leaves([leaf.kind for leaf in self.leaves()])
 
     def _take_leaves(self: FusionT, rest: list[Any]) -> FusionT:
         changes: dict[str, Any] = {}

@@ -38,7 +38,7 @@ def _tokens(fusion: Fusion) -> Iterator[str]:
     yield f"{cls.__module__}:{cls.__qualname__}"
     for base in cls.__mro__:
         if base is not Fusion and issubclass(base, Fusion):
-            yield from _source_hashes(base.__module__)
+            yield from source_hashes(base.__module__)
     for name, value in fusion.statics():
         yield f"{name}={type(value).__qualname__}:{static_text(value)}"
     for spec in field_specs(cls):
@@ -54,7 +54,7 @@ def _distribution(top_level: str) -> tuple[str, ...]:
 
 
 @functools.cache
-def _source_hashes(module_name: str) -> tuple[str, ...]:
+def source_hashes(module_name: str) -> tuple[str, ...]:
     """name=sha256 of a module and, transitively, of the modules of the same plugin that it imports."""
     hashes: dict[str, str] = {}
     pending = [module_name]

@@ -1,0 +1,215 @@
+# SPDX-License-Identifier: Apache-2.0
+"""arrays.py: arrays of numpy, torch and any library with DLPack, seen as pointer, shape and strides; never copied.
+
+Who calls it: the spec.py of families (view, permuted), operator.py (allocate), the CPU device (as_numpy).
+numpy goes by __array_interface__ and not by DLPack because arrays of ml_dtypes have neither DLPack nor a buffer.
+Limits: elements of less than a byte are not known. A DLPack array on a GPU is taken as it is on the caller's stream.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import sys
+from collections.abc import Hashable, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from opdeck.core import dtypes
+from opdeck.core.errors import ArgumentError, ArgumentTypeError
+
+MAX_ALIGN_BYTES = 32  # the most that a schema asks for
+WANTED = "a numpy array, a torch tensor or an object with __dlpack__"
+
+
+@dataclass(frozen=True)
+class TensorView:
+    """An array as a kernel sees it. argument: its name to the user. strides: in elements. device: "cpu" or "cuda:N"."""
+
+    argument: str
+    data: int
+    shape: tuple[int, ...]
+    strides: tuple[int, ...]
+    dtype: str
+    device: str
+    is_readonly: bool
+    owner: Any = field(compare=False, repr=False)
+
+    @property
+    def signature(self) -> Hashable:
+        """Equal for tensors that one plan serves: all but the address, of which the alignment counts."""
+        alignment_bytes = self.data % MAX_ALIGN_BYTES
+        return self.shape, self.strides, self.dtype, self.device, self.is_readonly, alignment_bytes
+
+    def permuted(self, order: Sequence[int]) -> TensorView:
+        """The same memory with its dims in another order."""
+        if len(self.shape) != len(order):
+            raise ArgumentError(self.argument, f"{len(self.shape)} dims {self.shape}", f"{len(order)} dims")
+        if tuple(order) == tuple(range(len(order))):
+            return self
+        shape = tuple(self.shape[dim] for dim in order)
+        return replace(self, shape=shape, strides=tuple(self.strides[dim] for dim in order))
+
+
+def view(array: object, argument: str) -> TensorView:
+    """The view of an array.
+
+    Raises: ArgumentTypeError when it is no array or its element type is none of opdeck's; ArgumentError when its memory
+    cannot be described.
+    """
+    if isinstance(array, np.ndarray):
+        return _view_numpy(array, argument)
+    if _is_torch(array):
+        return _view_torch(array, argument)
+    if hasattr(array, "__dlpack__"):
+        return _view_dlpack(array, argument)
+    raise ArgumentTypeError(argument, type(array).__qualname__, WANTED)
+
+
+def allocate(like: object, shape: Sequence[int], dtype: str) -> Any:
+    """An uninitialised, compact array of the library and on the device of `like`.
+
+    Raises: ArgumentTypeError when that library offers no way to allocate, or has no such element type.
+    """
+    row = dtypes.dtype(dtype)
+    if isinstance(like, np.ndarray):
+        return np.empty(tuple(shape), row.numpy)
+    if _is_torch(like):
+        torch = sys.modules["torch"]
+        return torch.empty(tuple(shape), dtype=getattr(torch, row.torch_name), device=like.device)  # type: ignore[attr-defined]
+    offered = getattr(like, "__array_namespace__", None)
+    if offered is None:
+        got = f"{type(like).__qualname__} without __array_namespace__"
+        raise ArgumentTypeError("out", got, "an array to write to", "the library of q cannot be asked to allocate one")
+    namespace = offered()
+    element_type = getattr(namespace, row.numpy_name, None)
+    if element_type is None:
+        raise ArgumentTypeError("out", f"{namespace.__name__} without {row.numpy_name}", "an array to write to")
+    return namespace.empty(tuple(shape), dtype=element_type, device=like.device)  # type: ignore[attr-defined]
+
+
+def as_numpy(tensor: TensorView) -> npt.NDArray[Any]:
+    """A view of host memory as a numpy array, of the same memory."""
+    row = dtypes.dtype(tensor.dtype)
+    if 0 in tensor.shape:
+        return np.empty(tensor.shape, row.numpy)
+    interface = {
+        "version": 3,
+        "data": (tensor.data, tensor.is_readonly),
+        "shape": tensor.shape,
+        "strides": tuple(stride * row.size_bytes for stride in tensor.strides),
+        "typestr": f"<u{row.size_bytes}",
+    }
+    holder = type("HostMemory", (), {"__array_interface__": interface, "owner": tensor.owner})()
+    return np.asarray(holder).view(row.numpy)
+
+
+def _view_numpy(array: npt.NDArray[Any], argument: str) -> TensorView:
+    row = dtypes.by_numpy_name(array.dtype.name)
+    if row is None or not array.dtype.isnative:
+        raise ArgumentTypeError(argument, f"dtype {array.dtype}", _dtype_names())
+    interface = array.__array_interface__
+    size_bytes = array.itemsize
+    if any(stride % size_bytes for stride in array.strides):
+        want = f"multiples of the element's {size_bytes} bytes"
+        raise ArgumentError(argument, f"strides of {array.strides} bytes", want)
+    address, is_readonly = interface["data"]
+    strides = tuple(stride // size_bytes for stride in array.strides)
+    return TensorView(argument, address, array.shape, strides, row.name, "cpu", is_readonly, array)
+
+
+def _is_torch(array: object) -> bool:
+    torch = sys.modules.get("torch")
+    return torch is not None and isinstance(array, torch.Tensor)
+
+
+def _view_torch(tensor: Any, argument: str) -> TensorView:
+    row = dtypes.by_torch_name(str(tensor.dtype).removeprefix("torch."))
+    if row is None:
+        raise ArgumentTypeError(argument, f"dtype {tensor.dtype}", _dtype_names())
+    layout = str(tensor.layout)
+    if layout != "torch.strided" or tensor.device.type not in ("cpu", "cuda"):
+        raise ArgumentTypeError(argument, f"a {layout} tensor on {tensor.device}", "a strided one on cpu or cuda")
+    device = "cpu" if tensor.device.type == "cpu" else f"cuda:{tensor.device.index}"
+    shape, strides = tuple(tensor.shape), tuple(tensor.stride())
+    return TensorView(argument, tensor.data_ptr(), shape, strides, row.name, device, False, tensor)
+
+
+class _DLTensor(ctypes.Structure):
+    _fields_ = (
+        ("data", ctypes.c_void_p),
+        ("device_type", ctypes.c_int32),
+        ("device_id", ctypes.c_int32),
+        ("ndim", ctypes.c_int32),
+        ("code", ctypes.c_uint8),
+        ("bits", ctypes.c_uint8),
+        ("lanes", ctypes.c_uint16),
+        ("shape", ctypes.POINTER(ctypes.c_int64)),
+        ("strides", ctypes.POINTER(ctypes.c_int64)),
+        ("byte_offset", ctypes.c_uint64),
+    )
+
+
+class _DLManagedTensorVersioned(ctypes.Structure):
+    _fields_ = (
+        ("major", ctypes.c_uint32),
+        ("minor", ctypes.c_uint32),
+        ("manager_ctx", ctypes.c_void_p),
+        ("deleter", ctypes.c_void_p),
+        ("flags", ctypes.c_uint64),
+        ("tensor", _DLTensor),
+    )
+
+
+_DLPACK_READ_ONLY = 1
+_DLPACK_DEVICES = {1: "cpu", 2: "cuda"}
+
+_capsule_pointer = ctypes.pythonapi.PyCapsule_GetPointer
+_capsule_pointer.restype = ctypes.c_void_p
+_capsule_pointer.argtypes = [ctypes.py_object, ctypes.c_char_p]
+_capsule_is_valid = ctypes.pythonapi.PyCapsule_IsValid
+_capsule_is_valid.argtypes = [ctypes.py_object, ctypes.c_char_p]
+
+
+def _view_dlpack(array: Any, argument: str) -> TensorView:
+    device_type, device_id = array.__dlpack_device__()
+    kind = _DLPACK_DEVICES.get(int(device_type))
+    if kind is None:
+        raise ArgumentTypeError(argument, f"DLPack device type {int(device_type)}", "1 (CPU) or 2 (CUDA)")
+    # -1: no synchronisation; the launch goes to the caller's stream.
+    stream = {} if kind == "cpu" else {"stream": -1}
+    try:
+        capsule = array.__dlpack__(max_version=(1, 0), **stream)
+    except TypeError:  # a producer from before DLPack 1.0
+        capsule = array.__dlpack__(**stream)
+    is_readonly = False
+    if _capsule_is_valid(capsule, b"dltensor_versioned"):
+        managed = _DLManagedTensorVersioned.from_address(_capsule_pointer(capsule, b"dltensor_versioned"))
+        tensor, is_readonly = managed.tensor, bool(managed.flags & _DLPACK_READ_ONLY)
+    else:
+        tensor = _DLTensor.from_address(_capsule_pointer(capsule, b"dltensor"))
+    row = dtypes.by_dlpack(tensor.code, tensor.bits)
+    if row is None or tensor.lanes != 1:
+        got = f"DLPack dtype code {tensor.code}, {tensor.bits} bits, {tensor.lanes} lanes"
+        raise ArgumentTypeError(argument, got, _dtype_names())
+    shape = tuple(tensor.shape[: tensor.ndim])
+    strides = tuple(tensor.strides[: tensor.ndim]) if tensor.strides else compact_strides(shape)
+    device = kind if kind == "cpu" else f"{kind}:{device_id}"
+    address = (tensor.data or 0) + tensor.byte_offset
+    # The capsule keeps the memory; its destructor hands it back, since nobody consumes it.
+    return TensorView(argument, address, shape, strides, row.name, device, is_readonly, (array, capsule))
+
+
+def compact_strides(shape: Sequence[int]) -> tuple[int, ...]:
+    """Row-major strides in elements."""
+    strides, step = [], 1
+    for extent in reversed(shape):
+        strides.append(step)
+        step *= extent
+    return tuple(reversed(strides))
+
+
+def _dtype_names() -> str:
+    return "|".join(row.name for row in dtypes.DTYPES)

@@ -1,0 +1,54 @@
+# SPDX-License-Identifier: Apache-2.0
+"""base.py: what a device offers to operators.
+
+Who calls it: operator.py; cpu.py and native.py implement it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from opdeck.core.arrays import TensorView
+from opdeck.core.fusion import Fusion
+from opdeck.core.problem import Target
+from opdeck.core.schema import FamilySchema
+from opdeck.core.variant import Variant
+
+
+@dataclass(frozen=True)
+class LaunchArgs:
+    """The arguments of one launch. leaves: the fusion's run-time arguments, tensors as views.
+
+    stream: as the user gave it; None is the current one.
+    """
+
+    tensors: Mapping[str, TensorView]
+    scalars: Mapping[str, float]
+    fusion: Fusion | None
+    leaves: tuple[TensorView | float | int, ...]
+    stream: Any
+
+
+class Launcher(Protocol):
+    """A variant ready to run. All calls have tensors of the same signatures."""
+
+    def __call__(self, args: LaunchArgs) -> None: ...
+
+
+class Device(Protocol):
+    """A place where variants run. name: "cuda:0". memory: where its arrays must be, "cpu" or "cuda:N"."""
+
+    @property
+    def name(self) -> str: ...
+
+    @property
+    def memory(self) -> str: ...
+
+    @property
+    def target(self) -> Target: ...
+
+    def launcher(self, schema: FamilySchema, variant: Variant) -> Launcher:
+        """Gets the variant's kernel: loaded, from the cache, or compiled now."""
+        ...

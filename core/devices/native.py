@@ -1,0 +1,271 @@
+# SPDX-License-Identifier: Apache-2.0
+"""native.py: GPUs and emulated GPUs, through libopdeck.
+
+Who calls it: find.py. The C library selects, checks, packs arguments and launches; this file only fills its structs.
+Kernels come from the packs that the library finds by itself, else from the user's cache, else they are compiled into it.
+"""
+
+from __future__ import annotations
+
+import sys
+import threading
+from collections import deque
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from opdeck.core import dtypes
+from opdeck.core.arch import arch
+from opdeck.core.arrays import TensorView
+from opdeck.core.devices.base import LaunchArgs
+from opdeck.core.errors import (
+    ArgumentError,
+    ArgumentTypeError,
+    DriverError,
+    HazardError,
+    OpdeckError,
+    PackError,
+    Unsupported,
+)
+from opdeck.core.fusion import LeafKind
+from opdeck.core.problem import Target
+from opdeck.core.schema import FamilySchema
+from opdeck.core.variant import Variant
+
+_DEVICE_TYPES = {"cpu": 1, "cuda": 2}
+_ARG_KINDS = {"tensor": 1, "i32": 2, "f32": 3}
+_HAZARDS = {"off": 0, "on": 1, None: -1}
+
+
+@dataclass(frozen=True)
+class LaunchReport:
+    """What the emulator counted in a device's last launch; all zero on a GPU."""
+
+    cubin_sha256: str
+    num_ctas: int
+    warp_instructions: int
+    mma_macs: int
+    tma_load_bytes: int
+    tma_store_bytes: int
+
+
+class NativeDevice:
+    """A device of libopdeck, with the packs that are loaded for it. Used from any thread."""
+
+    def __init__(self, name: str, memory: str, schedule: str | None = None, hazards: str | None = None) -> None:
+        if hazards not in _HAZARDS:
+            raise ArgumentError("hazards", repr(hazards), "on|off")
+        from opdeck import abi
+
+        self.name = name
+        self.memory = memory
+        self._ffi, self._lib = abi.lib()
+        self._lock = threading.Lock()
+        self._ctx = self._new_ctx(schedule, _HAZARDS[hazards])
+        self.target = self._ask_target()
+        self.check(self._lib.opdeck_ctx_load_default_packs(self._ctx))
+
+    def launcher(self, schema: FamilySchema, variant: Variant) -> NativeLauncher:
+        with self._lock:
+            if variant.id not in self._kernel_ids():
+                from opdeck.aot import ensure
+
+                pack = ensure(variant, schema)
+                self.check(self._lib.opdeck_ctx_load_pack(self._ctx, str(pack).encode()))
+        return NativeLauncher(self, schema, variant)
+
+    def last_report(self) -> LaunchReport:
+        """Counts of the last launch on this device."""
+        report = self._ffi.new("opdeck_launch_report *")
+        report.struct_size = self._ffi.sizeof("opdeck_launch_report")
+        self.check(self._lib.opdeck_ctx_last_report(self._ctx, report))
+        sha256 = self._ffi.string(report.cubin_sha256).decode()
+        names = ("num_ctas", "warp_instructions", "mma_macs", "tma_load_bytes", "tma_store_bytes")
+        return LaunchReport(sha256, *(int(getattr(report, name)) for name in names))
+
+    def check(self, status: int) -> None:
+        """Raises the exception that a status of libopdeck stands for, with the library's message."""
+        if status == self._lib.OPDECK_OK:
+            return
+        text = self._ffi.string(self._lib.opdeck_last_error()).decode(errors="replace")
+        raise _error(status, text)
+
+    def _new_ctx(self, schedule: str | None, hazards: int) -> Any:
+        ffi = self._ffi
+        device_text = ffi.new("char[]", self.name.encode())
+        schedule_text = ffi.NULL if schedule is None else ffi.new("char[]", schedule.encode())
+        desc = ffi.new("opdeck_ctx_desc *")
+        desc.struct_size = ffi.sizeof("opdeck_ctx_desc")
+        desc.device, desc.schedule, desc.hazards = device_text, schedule_text, hazards
+        ctx = ffi.new("opdeck_ctx **")
+        self.check(self._lib.opdeck_ctx_create(desc, ctx))
+        return ffi.gc(ctx[0], self._lib.opdeck_ctx_destroy)
+
+    def _ask_target(self) -> Target:
+        info = self._ffi.new("opdeck_device_info *")
+        info.struct_size = self._ffi.sizeof("opdeck_device_info")
+        self.check(self._lib.opdeck_ctx_device_info(self._ctx, info))
+        return Target(arch(self._ffi.string(info.arch).decode(), "device").name, info.num_sms)
+
+    def _kernel_ids(self) -> set[str]:
+        ffi, lib = self._ffi, self._lib
+        num_kernels = ffi.new("uint32_t *")
+        self.check(lib.opdeck_ctx_num_kernels(self._ctx, num_kernels))
+        info = ffi.new("opdeck_kernel_info *")
+        info.struct_size = ffi.sizeof("opdeck_kernel_info")
+        ids = set()
+        for kernel_idx in range(num_kernels[0]):
+            self.check(lib.opdeck_ctx_kernel_info(self._ctx, kernel_idx, info))
+            ids.add(ffi.string(info.variant).decode())
+        return ids
+
+
+def _error(status: int, text: str) -> OpdeckError:
+    if status == 1:  # OPDECK_INVALID_ARGUMENT
+        return ArgumentError.from_text(text)
+    if status == 2:  # OPDECK_UNSUPPORTED
+        return Unsupported.from_text(text)
+    kinds: dict[int, type[OpdeckError]] = {3: DriverError, 4: DriverError, 5: DriverError, 6: PackError, 7: PackError}
+    kinds[8] = HazardError
+    return kinds.get(status, OpdeckError)(text)
+
+
+class NativeLauncher:
+    """A variant on a device. Its C plan is made from the first call's tensors; later calls only change addresses."""
+
+    def __init__(self, device: NativeDevice, schema: FamilySchema, variant: Variant) -> None:
+        self._device = device
+        self._schema = schema
+        self._variant = variant
+        self._plan: Any = None
+        self._lock = threading.Lock()
+        # A launch reads a filled-in problem while other threads may launch too: each takes one of its own.
+        self._frames: deque[_Frame] = deque()
+
+    def __call__(self, args: LaunchArgs) -> None:
+        device, lib = self._device, self._device._lib
+        try:
+            frame = self._frames.pop()
+        except IndexError:
+            frame = _Frame(device._ffi, self._schema, self._variant, args)
+        if self._plan is None:
+            self._make_plan(frame)
+        frame.fill(args)
+        stream = device._ffi.cast("void *", stream_address(args.stream, args.tensors))
+        device.check(lib.opdeck_plan_launch(self._plan, frame.problem, device._ffi.NULL, 0, stream))
+        self._frames.append(frame)
+
+    def _make_plan(self, frame: _Frame) -> None:
+        device, lib, ffi = self._device, self._device._lib, self._device._ffi
+        with self._lock:
+            if self._plan is None:
+                plan = ffi.new("opdeck_plan **")
+                device.check(lib.opdeck_plan_create(device._ctx, frame.problem, plan))
+                self._plan = ffi.gc(plan[0], lib.opdeck_plan_destroy)
+                device.check(lib.opdeck_plan_prepare(self._plan))
+
+
+class _Frame:
+    """An opdeck_problem with all that it points to, filled but for addresses and scalars."""
+
+    def __init__(self, ffi: Any, schema: FamilySchema, variant: Variant, args: LaunchArgs) -> None:
+        self._ffi = ffi
+        self._kept: list[Any] = []  # what the struct points to and cffi would free
+        self._tensors: list[tuple[str, Any]] = []
+        self._scalars: list[tuple[str, Any, str]] = []
+        self._leaves: list[tuple[int, Any, str]] = []
+        rows = [arg for arg in schema.args if arg.name in args.tensors or arg.name in args.scalars]
+        c_args = self._keep(ffi.new("opdeck_arg[]", len(rows)))
+        for c_arg, arg in zip(c_args, rows, strict=True):
+            self._name(c_arg, arg.name, _ARG_KINDS[arg.kind])
+            if arg.kind == "tensor":
+                self._tensors.append((arg.name, self._tensor(c_arg, args.tensors[arg.name])))
+            else:
+                self._scalars.append((arg.name, c_arg.value, arg.kind))
+        self.problem = ffi.new("opdeck_problem *")
+        self.problem.struct_size = ffi.sizeof("opdeck_problem")
+        self.problem.num_args, self.problem.args = len(rows), c_args
+        self.problem.family = self._text(schema.name)
+        self.problem.variant = self._text(variant.id)
+        self.problem.fusion = ffi.NULL if args.fusion is None else self._fusion(args)
+
+    def fill(self, args: LaunchArgs) -> None:
+        """Puts in the addresses and numbers of a call."""
+        cast = self._ffi.cast
+        for name, tensor in self._tensors:
+            tensor.data = cast("void *", args.tensors[name].data)
+        for name, value, kind in self._scalars:
+            setattr(value, kind, args.scalars[name])
+        for leaf_idx, target, kind in self._leaves:
+            leaf = args.leaves[leaf_idx]
+            if isinstance(leaf, TensorView):
+                target.data = cast("void *", leaf.data)
+            else:
+                setattr(target, kind, leaf)
+
+    def _fusion(self, args: LaunchArgs) -> Any:
+        ffi = self._ffi
+        assert args.fusion is not None
+        rows = args.fusion.leaves()
+        c_leaves = self._keep(ffi.new("opdeck_arg[]", max(1, len(rows))))
+        for leaf_idx, (leaf, value) in enumerate(zip(rows, args.leaves, strict=True)):
+            c_leaf = c_leaves[leaf_idx]
+            self._name(c_leaf, leaf.name, leaf.kind.value)
+            if isinstance(value, TensorView):
+                self._leaves.append((leaf_idx, self._tensor(c_leaf, value), "tensor"))
+            else:
+                self._leaves.append((leaf_idx, c_leaf.value, "i32" if leaf.kind is LeafKind.INT32 else "f32"))
+        fusion = self._keep(ffi.new("opdeck_fusion *"))
+        fusion.struct_size = ffi.sizeof("opdeck_fusion")
+        fusion.num_leaves, fusion.leaves = len(rows), c_leaves
+        fusion.name = self._text(args.fusion.canonical_name)
+        return fusion
+
+    def _tensor(self, c_arg: Any, view: TensorView) -> Any:
+        ffi, row = self._ffi, dtypes.dtype(view.dtype)
+        tensor = self._keep(ffi.new("opdeck_tensor *"))
+        kind, _, index = view.device.partition(":")
+        tensor.device_type, tensor.device_id = _DEVICE_TYPES[kind], int(index or 0)
+        tensor.ndim = len(view.shape)
+        tensor.dtype_code, tensor.dtype_bits, tensor.dtype_lanes = row.dlpack_code, row.bits, 1
+        tensor.shape = self._keep(ffi.new("int64_t[]", view.shape))
+        tensor.strides = self._keep(ffi.new("int64_t[]", view.strides))
+        tensor.data = ffi.cast("void *", view.data)
+        c_arg.value.tensor = tensor
+        return tensor
+
+    def _name(self, c_arg: Any, name: str, kind: int) -> None:
+        c_arg.name, c_arg.kind = self._text(name), kind
+
+    def _text(self, text: str) -> Any:
+        return self._keep(self._ffi.new("char[]", text.encode()))
+
+    def _keep(self, pointer: Any) -> Any:
+        self._kept.append(pointer)
+        return pointer
+
+
+def stream_address(stream: Any, tensors: Mapping[str, TensorView]) -> int:
+    """Address of a CUstream: as given, or the current one of torch for torch tensors, else 0, the default stream.
+
+    Raises: ArgumentTypeError when `stream` is none of an int, an object with `cuda_stream` or `__cuda_stream__`.
+    """
+    if stream is None:
+        return _current_stream(next(iter(tensors.values())))
+    if isinstance(stream, int):
+        return stream
+    if hasattr(stream, "cuda_stream"):
+        return int(stream.cuda_stream)
+    if hasattr(stream, "__cuda_stream__"):
+        offered = stream.__cuda_stream__
+        _version, address = offered() if callable(offered) else offered
+        return int(address)
+    want = "an int, or an object with cuda_stream or __cuda_stream__"
+    raise ArgumentTypeError("stream", type(stream).__qualname__, want)
+
+
+def _current_stream(tensor: TensorView) -> int:
+    torch = sys.modules.get("torch")
+    if torch is None or tensor.device == "cpu" or not isinstance(tensor.owner, torch.Tensor):
+        return 0
+    return int(torch.cuda.current_stream(tensor.owner.device).cuda_stream)

@@ -1,0 +1,61 @@
+# SPDX-License-Identifier: Apache-2.0
+"""family.py: what a plugin says about one operator: its schema, its call and its rows.
+
+Who calls it: the plugin.py of families make one; registry.py keeps it; operator.py calls it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from opdeck.core.arrays import TensorView
+from opdeck.core.fusion import Fusion
+from opdeck.core.schema import FamilySchema
+from opdeck.core.variant import Variant
+
+
+@dataclass(frozen=True)
+class OutputSpec:
+    """An output of one call. given: the user's buffer, or None to allocate one like `like`.
+
+    order: dim d of the schema is the user's dim order[d]; its own inverse.
+    """
+
+    given: Any
+    like: Any
+    argument: str
+    order: tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class Request:
+    """One call in the schema's terms. outputs: those that are wanted; returned: those that the caller gets, in order.
+
+    scalars: those that were given.
+    """
+
+    inputs: Mapping[str, TensorView]
+    outputs: Mapping[str, OutputSpec]
+    returned: tuple[str, ...]
+    scalars: Mapping[str, float]
+    fusion: Fusion | None
+
+
+@dataclass(frozen=True)
+class Family:
+    """One operator family.
+
+    call: the public signature; turns the user's arguments into a Request, or raises an ArgumentError.
+    rows: the variants of given fusions, in priority order. fusions: those that packs hold without anybody asking.
+    """
+
+    schema: FamilySchema
+    call: Callable[..., Request]
+    rows: Callable[[Sequence[Fusion | None]], tuple[Variant, ...]]
+    fusions: tuple[Fusion | None, ...] = field(default=(None,))
+
+    @property
+    def name(self) -> str:
+        return self.schema.name

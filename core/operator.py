@@ -1,0 +1,217 @@
+# SPDX-License-Identifier: Apache-2.0
+"""operator.py: what registry.get returns: a call is bound, a variant selected, and its kernel launched.
+
+Who calls it: users, through the registry; the CLI and the tests.
+All that depends on shapes, strides and types alone is decided once and kept as a _Plan: the second call with the same
+ones makes views, finds its plan by key, allocates the outputs that were not given, and launches.
+"""
+
+from __future__ import annotations
+
+import inspect
+import math
+from collections.abc import Hashable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from opdeck.core import arrays
+from opdeck.core.arrays import TensorView
+from opdeck.core.devices import Device, LaunchArgs, Launcher, device_for
+from opdeck.core.errors import ArgumentError, ArgumentTypeError, Unsupported
+from opdeck.core.family import Family, Request
+from opdeck.core.fusion import Fusion, Leaf, LeafKind
+from opdeck.core.problem import Problem, bind, failed_check
+from opdeck.core.schema import ArgSpec, FamilySchema
+from opdeck.core.variant import Variant, fusion_key
+
+MAX_PLANS = 1024
+
+
+@dataclass(frozen=True)
+class LastLaunch:
+    """The variant that an operator ran last, and where."""
+
+    variant: Variant
+    device: Device
+
+
+@dataclass(frozen=True)
+class Refusal:
+    """A row of `explain`: a variant and why it does not accept; no reasons when it does."""
+
+    variant: Variant
+    reasons: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class _NewOutput:
+    """An output to allocate: its name and its shape in the user's order of dims."""
+
+    name: str
+    shape: tuple[int, ...]
+    dtype: str
+
+
+@dataclass(frozen=True)
+class _Plan:
+    """What is kept of a first call. launcher: None when there is nothing to compute."""
+
+    variant: Variant
+    launcher: Launcher | None
+    new_outputs: tuple[_NewOutput, ...]
+    default_scalars: Mapping[str, float]
+
+
+class Operator:
+    """One operator family, to be called with arrays. `help(operator)` shows the arguments."""
+
+    def __init__(self, family: Family) -> None:
+        self._family = family
+        self._plans: dict[Hashable, _Plan] = {}
+        self.last_launch: LastLaunch | None = None
+        self.__doc__ = family.call.__doc__
+        self.__name__ = family.name
+        self.__signature__ = _public_signature(family)
+
+    @property
+    def schema(self) -> FamilySchema:
+        return self._family.schema
+
+    def variants(self, fusion: Fusion | None = None) -> tuple[Variant, ...]:
+        """Rows in priority order, with those of `fusion` when it is not one that the family lists itself."""
+        fusions = self._family.fusions
+        if fusion is not None and fusion_key(fusion) not in {fusion_key(known) for known in fusions}:
+            fusions = (*fusions, fusion.without_values())
+        return self._family.rows(fusions)
+
+    def __call__(self, *args: Any, device: Device | str | None = None, stream: Any = None, **kwargs: Any) -> Any:
+        request = self._family.call(*args, **kwargs)
+        scalars = self._checked_scalars(request.scalars)
+        tensors = dict(request.inputs)
+        results = {name: output.given for name, output in request.outputs.items()}
+        for name, output in request.outputs.items():
+            if output.given is not None:
+                tensors[name] = arrays.view(output.given, output.argument).permuted(output.order)
+        leaves = _leaf_values(request.fusion)
+        where = device_for(device, [*tensors.values(), *_tensors_of(leaves)])
+        plan = self._plan(request, tensors, leaves, where)
+        for new in plan.new_outputs:
+            output = request.outputs[new.name]
+            results[new.name] = arrays.allocate(output.like, new.shape, new.dtype)
+            tensors[new.name] = arrays.view(results[new.name], output.argument).permuted(output.order)
+        if plan.launcher is not None:
+            plan.launcher(LaunchArgs(tensors, {**plan.default_scalars, **scalars}, request.fusion, leaves, stream))
+        self.last_launch = LastLaunch(plan.variant, where)
+        returned = tuple(results[name] for name in request.returned)
+        return returned if len(returned) > 1 else returned[0]
+
+    def problem(self, *args: Any, device: Device | str | None = None, **kwargs: Any) -> Problem:
+        """The problem that a call with these arguments would pose. Nothing is launched. For `explain` and `select`."""
+        request = self._family.call(*args, **kwargs)
+        where = device_for(device, request.inputs.values())
+        return bind(self.schema, request.inputs, request.fusion, where.target)
+
+    def explain(self, problem: Problem) -> tuple[Refusal, ...]:
+        """For each variant, in priority order, why it refuses the problem."""
+        return tuple(Refusal(row, tuple(row.refusals(problem))) for row in self.variants(problem.fusion))
+
+    def select(self, problem: Problem) -> Variant:
+        """The first variant, in priority order, that accepts the problem.
+
+        Raises: Unsupported with a reason for each variant.
+        """
+        refusals = self.explain(problem)
+        for row in refusals:
+            if not row.reasons:
+                return row.variant
+        lines = [f"{row.variant.id}: {'; '.join(row.reasons)}" for row in refusals]
+        if refusals:
+            nearest = min(refusals, key=lambda row: len(row.reasons))
+            lines.append(f"nearest is {nearest.variant.id}: {'; '.join(nearest.reasons)}")
+        raise Unsupported(str(problem), lines)
+
+    def _plan(
+        self, request: Request, tensors: Mapping[str, TensorView], leaves: tuple[Any, ...], where: Device
+    ) -> _Plan:
+        """The plan of a call: the one that is kept, or a new one."""
+        signatures = tuple((name, tensor.signature) for name, tensor in tensors.items())
+        leaf_signatures = tuple(tensor.signature for tensor in _tensors_of(leaves))
+        wanted = tuple((name, output.order) for name, output in request.outputs.items())
+        key = (where, fusion_key(request.fusion), signatures, leaf_signatures, wanted)
+        plan = self._plans.get(key)
+        if plan is None:
+            plan = self._new_plan(request, tensors, where)
+            if len(self._plans) >= MAX_PLANS:
+                self._plans.pop(next(iter(self._plans)), None)
+            self._plans[key] = plan
+        return plan
+
+    def _new_plan(self, request: Request, tensors: Mapping[str, TensorView], where: Device) -> _Plan:
+        problem = bind(self.schema, tensors, request.fusion, where.target)
+        fields = problem.field_values
+        new_outputs = []
+        for name, output in request.outputs.items():
+            if output.given is None:
+                arg = self.schema.arg(name)
+                shape = tuple(fields[arg.dims[dim]] for dim in output.order)
+                new_outputs.append(_NewOutput(name, shape, _output_dtype(self.schema, arg, tensors)))
+        defaults = {arg.name: arg.default_value(fields) for arg in self.schema.args if arg.default is not None}
+        variant = self.select(problem)
+        is_empty = any(rule.failure(fields) is None for rule in self.schema.empty)
+        launcher = None if is_empty else where.launcher(self.schema, variant)
+        return _Plan(variant, launcher, tuple(new_outputs), defaults)
+
+    def _checked_scalars(self, given: Mapping[str, Any]) -> dict[str, float]:
+        scalars = {name: _number(name, value) for name, value in given.items()}
+        for rule in self.schema.checks:
+            failure = rule.failure(scalars) if rule.field in scalars else None
+            if failure is not None:
+                raise failed_check(failure, rule.field)
+        return scalars
+
+
+def _number(argument: str, value: Any) -> float:
+    try:
+        number = float(value)
+    except (TypeError, ValueError):
+        raise ArgumentTypeError(argument, repr(value), "a number") from None
+    if not math.isfinite(number):
+        raise ArgumentError(argument, number, "a finite number")
+    return number
+
+
+def _leaf_values(fusion: Fusion | None) -> tuple[TensorView | float | int, ...]:
+    """The run-time arguments of a fusion, checked: views of tensors, numbers as they are."""
+    return () if fusion is None else tuple(_leaf_value(leaf) for leaf in fusion.leaves())
+
+
+def _leaf_value(leaf: Leaf) -> TensorView | float | int:
+    if leaf.kind is not LeafKind.TENSOR:
+        number = _number(leaf.name, leaf.value)
+        return int(number) if leaf.kind is LeafKind.INT32 else number
+    tensor = arrays.view(leaf.value, leaf.name)
+    if tensor.dtype != leaf.dtype:
+        raise ArgumentTypeError(leaf.name, f"dtype {tensor.dtype}", leaf.dtype)
+    if len(tensor.shape) != leaf.rank:
+        raise ArgumentError(leaf.name, f"{len(tensor.shape)} dims {tensor.shape}", f"{leaf.rank} dims")
+    return tensor
+
+
+def _tensors_of(leaves: tuple[Any, ...]) -> list[TensorView]:
+    return [leaf for leaf in leaves if isinstance(leaf, TensorView)]
+
+
+def _output_dtype(schema: FamilySchema, arg: ArgSpec, tensors: Mapping[str, TensorView]) -> str:
+    """The only dtype that an output may have, or that of the inputs with its dtype symbol."""
+    if len(arg.dtypes) == 1:
+        return arg.dtypes[0]
+    sharing = (other.name for other in schema.args if other.dtype_symbol == arg.dtype_symbol)
+    return next(tensors[name].dtype for name in sharing if name in tensors)
+
+
+def _public_signature(family: Family) -> inspect.Signature:
+    """The family's call without its catch-all, and with the arguments that every operator has."""
+    signature = inspect.signature(family.call)
+    parameters = [row for row in signature.parameters.values() if row.kind is not inspect.Parameter.VAR_KEYWORD]
+    common = [inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=None) for name in ("device", "stream")]
+    return signature.replace(parameters=[*parameters, *common], return_annotation=Any)

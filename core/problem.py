@@ -1,0 +1,153 @@
+# SPDX-License-Identifier: Apache-2.0
+"""problem.py: the arguments of a call checked against the family's schema, and what is left of them for selection.
+
+Who calls it: operator.py, once for each new combination of shapes, strides and types. abi/src/bind.c checks the same
+rows for C hosts.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from opdeck.core import dtypes
+from opdeck.core.arch import arch as arch_row
+from opdeck.core.arrays import TensorView
+from opdeck.core.errors import ArgumentError, ArgumentTypeError
+from opdeck.core.fusion import Fusion
+from opdeck.core.schema import ArgSpec, FamilySchema
+from opdeck.core.variant import fusion_name
+
+# From here on TMA moves a tensor, which cannot broadcast along a stride of 0 nor walk backwards.
+TMA_ALIGN_BYTES = 16
+
+
+@dataclass(frozen=True)
+class Target:
+    """Where a problem is to be solved. arch: "sm_100a", "cpu". num_sms: 0 on a CPU."""
+
+    arch: str
+    num_sms: int
+
+
+@dataclass(frozen=True)
+class Problem:
+    """What selection looks at. fields: name and value of each rule field, sorted by name."""
+
+    family: str
+    arch: str
+    fusion_name: str
+    fields: tuple[tuple[str, int], ...]
+    fusion: Fusion | None = field(compare=False)
+
+    @functools.cached_property
+    def field_values(self) -> Mapping[str, int]:
+        return dict(self.fields)
+
+    def __str__(self) -> str:
+        words = [f"{self.family} on {self.arch}", f"fusion={self.fusion_name}"]
+        for name, value in self.fields:
+            row = dtypes.by_number(value) if name.startswith("dtype.") else None
+            words.append(f"{name}={row.name if row else value}")
+        return " ".join(words)
+
+
+def bind(schema: FamilySchema, tensors: Mapping[str, TensorView], fusion: Fusion | None, target: Target) -> Problem:
+    """The problem that the tensors (by the schema's argument names) pose on a target.
+
+    An output that is not among the tensors is one that is still to be allocated, or an optional one that is not wanted.
+
+    Raises: ArgumentError or ArgumentTypeError naming the user's argument, what it got and what it wants.
+    """
+    fields: dict[str, int] = {"arch": arch_row(target.arch).number, "num_sms": target.num_sms}
+    bound_by: dict[str, str] = {}
+    for arg in schema.args:
+        if arg.kind != "tensor":
+            continue
+        tensor = tensors.get(arg.name)
+        if arg.optional:
+            fields[f"has.{arg.name}"] = int(tensor is not None)
+        if tensor is not None:
+            _bind_dtype(arg, tensor, fields, bound_by)
+            _bind_dims(arg, tensor, fields, bound_by)
+            check_memory(arg, tensor)
+    scalars = {arg.name for arg in schema.args if arg.kind != "tensor"}
+    for rule in schema.checks:
+        failure = None if rule.field in scalars else rule.failure(fields)
+        if failure is not None:
+            raise failed_check(failure, bound_by.get(rule.field, rule.field))
+    return Problem(schema.name, target.arch, fusion_name(fusion), tuple(sorted(fields.items())), fusion)
+
+
+def failed_check(failure: str, argument: str) -> ArgumentError:
+    """The error of a check's failure, "hq: got 3, want ...", that `argument` bound the field of."""
+    name, _, got_want = failure.partition(": got ")
+    got, _, want = got_want.partition(", want ")
+    return ArgumentError(argument, got if name == argument else f"{name} = {got}", want)
+
+
+def _bind_dtype(arg: ArgSpec, tensor: TensorView, fields: dict[str, int], bound_by: dict[str, str]) -> None:
+    if tensor.dtype not in arg.dtypes:
+        raise ArgumentTypeError(tensor.argument, f"dtype {tensor.dtype}", "|".join(arg.dtypes))
+    if arg.dtype_symbol is None:
+        return
+    name, number = f"dtype.{arg.dtype_symbol}", dtypes.dtype(tensor.dtype).number
+    if fields.setdefault(name, number) != number:
+        bound = dtypes.by_number(fields[name])
+        want = f"{bound.name if bound else fields[name]}, the dtype of {bound_by[name]}"
+        raise ArgumentTypeError(tensor.argument, f"dtype {tensor.dtype}", want)
+    bound_by.setdefault(name, tensor.argument)
+
+
+def _bind_dims(arg: ArgSpec, tensor: TensorView, fields: dict[str, int], bound_by: dict[str, str]) -> None:
+    if len(tensor.shape) != len(arg.dims):
+        want = f"{len(arg.dims)} dims ({', '.join(arg.dims)})"
+        raise ArgumentError(tensor.argument, f"{len(tensor.shape)} dims {tensor.shape}", want)
+    for name, extent in zip(arg.dims, tensor.shape, strict=True):
+        if fields.setdefault(name, extent) != extent:
+            want = f"{name} = {fields[name]}, as {bound_by[name]} has"
+            raise ArgumentError(tensor.argument, f"{name} = {extent} in shape {tensor.shape}", want)
+        bound_by.setdefault(name, tensor.argument)
+
+
+def check_memory(arg: ArgSpec, tensor: TensorView) -> None:
+    """Checks what the schema asks of a tensor's memory: writable, contiguous, aligned, not overlapping itself."""
+    is_empty = 0 in tensor.shape
+    if arg.access != "read":
+        if tensor.is_readonly:
+            raise ArgumentError(tensor.argument, "a read-only array", "one that may be written to")
+        if not is_empty and _overlaps_itself(tensor):
+            got = f"shape {tensor.shape} with strides {tensor.strides}"
+            raise ArgumentError(tensor.argument, got, "elements that do not overlap")
+    if is_empty:
+        return
+    if arg.contiguous_last and tensor.shape[-1] > 1 and tensor.strides[-1] != 1:
+        got = f"a stride of {tensor.strides[-1]} elements in the last dim"
+        raise ArgumentError(tensor.argument, got, "1", "nothing is copied to make it so")
+    if tensor.data % arg.align_bytes:
+        raise ArgumentError(tensor.argument, f"data at address {tensor.data:#x}", f"{arg.align_bytes}-byte alignment")
+    _check_strides(arg, tensor)
+
+
+def _check_strides(arg: ArgSpec, tensor: TensorView) -> None:
+    bits = dtypes.dtype(tensor.dtype).bits
+    for dim, (extent, stride) in enumerate(zip(tensor.shape[:-1], tensor.strides[:-1], strict=True)):
+        if extent <= 1:
+            continue
+        got = f"a stride of {stride} elements in dim {arg.dims[dim]}"
+        if stride * bits % (8 * arg.align_bytes):
+            raise ArgumentError(tensor.argument, got, f"a multiple of {arg.align_bytes} bytes")
+        if arg.align_bytes >= TMA_ALIGN_BYTES and stride <= 0:
+            raise ArgumentError(tensor.argument, got, "> 0", "TMA neither broadcasts nor walks backwards")
+
+
+def _overlaps_itself(tensor: TensorView) -> bool:
+    """Whether two indices may reach one element: dims by stride, each must step over all that is inside it."""
+    span = 1
+    for stride, extent in sorted(zip(map(abs, tensor.strides), tensor.shape, strict=True)):
+        if extent > 1:
+            if stride < span:
+                return True
+            span += stride * (extent - 1)
+    return False

@@ -1,0 +1,111 @@
+# SPDX-License-Identifier: Apache-2.0
+"""schema.py: the rows that state a family's arguments and checks, and a variant's acceptance.
+
+Who calls it: the spec.py and variants.py of families write rows; problem.py and variant.py evaluate them here,
+opdeck.aot writes them into packs, where abi/src/rules.c evaluates them. The C evaluator decides; this one chooses what
+to load or compile and explains refusals, in the same words.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Literal
+
+from opdeck.core import dtypes
+
+ArgKind = Literal["tensor", "i32", "f32"]
+Access = Literal["read", "write", "readwrite"]
+RuleOp = Literal["eq", "ne", "in", "lt", "le", "gt", "ge", "multiple_of"]
+
+
+def _is_multiple(got: float, of: float) -> bool:
+    return got == 0 if of == 0 else got % of == 0
+
+
+_HOLDS: dict[str, Callable[[float, float], bool]] = {
+    "eq": lambda got, want: got == want,
+    "ne": lambda got, want: got != want,
+    "in": lambda got, want: got == want,
+    "lt": lambda got, want: got < want,
+    "le": lambda got, want: got <= want,
+    "gt": lambda got, want: got > want,
+    "ge": lambda got, want: got >= want,
+    "multiple_of": _is_multiple,
+}
+_WORDS = {"ne": "other than ", "lt": "< ", "le": "<= ", "gt": "> ", "ge": ">= ", "multiple_of": "a multiple of "}
+
+
+@dataclass(frozen=True)
+class Rule:
+    """`field op values`, or `field op rhs_field`.
+
+    Fields are the dims that the arguments bind (b, sq, ...), "dtype.X" (DType.number of the type symbol X), "has.ARG"
+    (1 when the optional ARG is given), "arch" (90, 100, 103; 0 for the CPU), "num_sms".
+    """
+
+    field: str
+    op: RuleOp
+    values: tuple[int, ...] = ()
+    rhs_field: str | None = None
+
+    def failure(self, fields: Mapping[str, float]) -> str | None:
+        """Why the rule does not hold, "dqk: got 96, want 64|128"; None when it holds."""
+        for name in filter(None, (self.field, self.rhs_field)):
+            if name not in fields:
+                return f"{name}: not among the fields of the problem"
+        got = fields[self.field]
+        wants = self.values if self.rhs_field is None else (fields[self.rhs_field],)
+        if any(_HOLDS[self.op](got, want) for want in wants):
+            return None
+        rhs = "" if self.rhs_field is None else f"{self.rhs_field} = "
+        wanted = "|".join(self._value_text(want) for want in wants)
+        return f"{self.field}: got {self._value_text(got)}, want {_WORDS.get(self.op, '')}{rhs}{wanted}"
+
+    def _value_text(self, value: float) -> str:
+        row = dtypes.by_number(int(value)) if self.field.startswith("dtype.") else None
+        return row.name if row is not None else f"{value:g}" if isinstance(value, float) else str(value)
+
+
+@dataclass(frozen=True)
+class ArgSpec:
+    """One argument of a family.
+
+    dims: names of its extents; the first argument that names a dim binds it, later ones must agree. dtype_symbol: the
+    same for its element type. dtypes: canonical names that are legal. align_bytes: of the data pointer, and of each
+    stride but the last where its extent is > 1. default: of an optional scalar, ("rsqrt", field) = 1 / sqrt(field).
+    """
+
+    name: str
+    kind: ArgKind
+    access: Access = "read"
+    dims: tuple[str, ...] = ()
+    dtype_symbol: str | None = None
+    dtypes: tuple[str, ...] = ()
+    optional: bool = False
+    align_bytes: int = 1
+    contiguous_last: bool = False
+    default: tuple[Literal["rsqrt"], str] | None = None
+
+    def default_value(self, fields: Mapping[str, int]) -> float | None:
+        """Value of an optional scalar that is left out."""
+        if self.default is None:
+            return None
+        return 1.0 / math.sqrt(fields[self.default[1]])
+
+
+@dataclass(frozen=True)
+class FamilySchema:
+    """The arguments of a family in the order of the exported entry, what must hold of them, and when there is no work.
+
+    checks: a failure is an ArgumentError. empty: a launch for which one of these holds launches nothing.
+    """
+
+    name: str
+    args: tuple[ArgSpec, ...]
+    checks: tuple[Rule, ...] = ()
+    empty: tuple[Rule, ...] = ()
+
+    def arg(self, name: str) -> ArgSpec:
+        return next(arg for arg in self.args if arg.name == name)

@@ -1,0 +1,95 @@
+# SPDX-License-Identifier: Apache-2.0
+"""variant.py: one kernel that can be compiled, as a row of data.
+
+Who calls it: the variants.py of families make rows; the registry selects among them; opdeck.aot compiles them.
+"""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Hashable, Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from opdeck.core.errors import PluginError
+from opdeck.core.fusion import Fusion
+from opdeck.core.schema import Rule
+
+if TYPE_CHECKING:
+    from opdeck.core.problem import Problem
+
+MAX_ID_CHARS = 150  # the DSL cuts mangled names at about 190
+
+
+@dataclass(frozen=True)
+class Variant:
+    """One kernel: what it accepts and how to make it. Rows are equal when their ids are.
+
+    id: a C identifier; kernel and entry are named "opdeck_" + id. arch: "sm_100a", or "cpu" for a reference.
+    fusion: None without one; an instance, of which type and static values count. config: what the factory reads.
+    factory: "module:attribute" of a callable that gets the row and returns the entry. static_dims: dims fixed at
+    compile time.
+    """
+
+    id: str
+    family: str
+    arch: str
+    dtype: str
+    fusion: Fusion | None = field(compare=False)
+    accept: tuple[Rule, ...] = field(compare=False)
+    config: Mapping[str, int | str] = field(compare=False)
+    factory: str = field(compare=False)
+    static_dims: Mapping[str, int] = field(compare=False)
+
+    def __post_init__(self) -> None:
+        if not self.id.isidentifier() or len(self.id) > MAX_ID_CHARS:
+            raise PluginError(f"variant id: got {self.id!r}, want a C identifier of at most {MAX_ID_CHARS} characters")
+
+    @property
+    def fusion_name(self) -> str:
+        """Canonical name of the fusion, "none" without one."""
+        return fusion_name(self.fusion)
+
+    @property
+    def config_text(self) -> str:
+        """The config on one line: "tile_m=128 tile_n=128"."""
+        return " ".join(f"{key}={value}" for key, value in self.config.items())
+
+    def refusals(self, problem: Problem) -> list[str]:
+        """Every reason why the variant does not accept the problem; empty when it accepts."""
+        reasons = []
+        if problem.arch != self.arch:
+            reasons.append(f"arch: got {problem.arch}, want {self.arch}")
+        if fusion_key(problem.fusion) != fusion_key(self.fusion):
+            reasons.append(f"fusion: got {problem.fusion_name}, want {self.fusion_name}")
+        failures = (rule.failure(problem.field_values) for rule in self.accept)
+        return reasons + [failure for failure in failures if failure is not None]
+
+    def make(self) -> Any:
+        """Calls the factory with the row. Imports the kernel's module, and so the DSL.
+
+        Raises: PluginError when the factory cannot be found.
+        """
+        module_name, _, attribute = self.factory.partition(":")
+        try:
+            factory = getattr(importlib.import_module(module_name), attribute)
+        except (AttributeError, ModuleNotFoundError) as error:
+            if isinstance(error, ModuleNotFoundError) and not module_name.startswith(error.name or "\0"):
+                raise  # the module is there; something that it imports is not
+            raise PluginError(f"variant {self.id}: its factory {self.factory!r} cannot be found: {error}") from error
+        return factory(self)
+
+
+def fusion_name(fusion: Fusion | None) -> str:
+    """Canonical name of a fusion, "none" for None."""
+    return "none" if fusion is None else fusion.canonical_name
+
+
+def fusion_slug(fusion: Fusion | None) -> str:
+    """Slug of a fusion for variant ids, "none" for None."""
+    return "none" if fusion is None else fusion.slug
+
+
+def fusion_key(fusion: Fusion | None) -> Hashable:
+    """Equal for fusions that one kernel serves."""
+    return None if fusion is None else fusion.static_key

@@ -1,0 +1,112 @@
+# SPDX-License-Identifier: Apache-2.0
+"""spec.py: the arguments of fmha_fwd and the public call.
+
+Who calls it: plugin.py. The rows of SCHEMA are checked in Python (opdeck.core.problem) and in C (abi/src/bind.c) alike.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from opdeck.core import arrays
+from opdeck.core.errors import ArgumentError, ArgumentTypeError
+from opdeck.core.family import OutputSpec, Request
+from opdeck.core.fusion import Fusion, Residual
+from opdeck.core.schema import ArgSpec, FamilySchema, Rule
+
+_DTYPES = ("fp16", "bf16")
+
+
+def _attention_tensor(name: str, dims: tuple[str, ...], access: Any = "read") -> ArgSpec:
+    return ArgSpec(name, "tensor", access, dims, "T", _DTYPES, align_bytes=16, contiguous_last=True)
+
+
+SCHEMA = FamilySchema(
+    name="fmha_fwd",
+    args=(
+        _attention_tensor("q", ("b", "sq", "hq", "dqk")),
+        _attention_tensor("k", ("b", "sk", "hk", "dqk")),
+        _attention_tensor("v", ("b", "sk", "hk", "dv")),
+        _attention_tensor("o", ("b", "sq", "hq", "dv"), "write"),
+        ArgSpec("lse", "tensor", "write", ("b", "hq", "sq"), "L", ("fp32",), optional=True, align_bytes=4),
+        # Kernels take the row maximum of raw scores, which is that of scaled ones only when the scale is positive.
+        ArgSpec("softmax_scale", "f32", optional=True, default=("rsqrt", "dqk")),
+    ),
+    checks=(
+        Rule("hk", "ge", (1,)),
+        Rule("hq", "multiple_of", rhs_field="hk"),
+        Rule("dqk", "ge", (1,)),
+        Rule("dv", "ge", (1,)),
+        Rule("softmax_scale", "gt", (0,)),
+    ),
+    empty=(Rule("b", "eq", (0,)), Rule("sq", "eq", (0,)), Rule("hq", "eq", (0,))),
+)
+
+# Dim d of the schema's (b, s, h, d) is the user's dim order[d].
+_LAYOUTS: Mapping[str, tuple[int, ...]] = {"bshd": (0, 1, 2, 3), "bhsd": (0, 2, 1, 3)}
+
+# What other libraries call our arguments.
+_ALIASES: Mapping[str, str] = {
+    "causal": "mask=Causal() of opdeck.core.fusion",
+    "is_causal": 'mask=Causal(align="top_left") of opdeck.core.fusion',
+    "attn_mask": "mask",
+    "sm_scale": "softmax_scale",
+    "scale": "softmax_scale",
+    "query": "q",
+    "key": "k",
+    "value": "v",
+    "return_softmax_lse": "return_lse",
+    "return_attn_probs": "return_lse",
+    "output": "out",
+    "qkv_layout": "layout",
+    "tensor_layout": "layout",
+}
+
+
+def call(
+    q: Any,
+    k: Any,
+    v: Any,
+    mask: Fusion | None = None,
+    softmax_scale: float | None = None,
+    return_lse: bool = False,
+    out: Any = None,
+    lse: Any = None,
+    layout: str = "bshd",
+    **unknown: Any,
+) -> Request:
+    """Attention forward: O = softmax(mask(Q K^T * softmax_scale)) V, a softmax over the keys that a query sees.
+
+    q: (B, Sq, Hq, D). k: (B, Sk, Hk, D). v: (B, Sk, Hk, Dv). Hq is a multiple of Hk: query head h reads key head
+    h // (Hq // Hk). fp16 or bf16, all three alike; any strides whose last is 1 and whose others are multiples of 16
+    bytes.
+    mask: None (every key) or a fusion such as Causal().
+    softmax_scale: > 0; None is 1 / sqrt(D).
+    out: (B, Sq, Hq, Dv) of q's dtype, or None for a new array of q's library.
+    lse: (B, Hq, Sq) fp32, natural log of the sum of exponentials, whatever the layout; given or with return_lse=True.
+    layout: "bshd", or "bhsd" when dims 1 and 2 of q, k, v and out are swapped. Nothing is copied.
+    device: "cuda:N", "emulator:sm_100a", "cpu", a Device, or None: OPDECK_DEVICE, else where the arrays are.
+    stream: a CUstream address or an object with `cuda_stream` or `__cuda_stream__`; None is the current one.
+
+    Returns out, or (out, lse) with return_lse. A query that sees no key gets O = 0 and LSE = -inf.
+    Raises: ArgumentError, ArgumentTypeError (naming argument, got, wanted), Unsupported (a reason a variant).
+    """
+    for name in unknown:
+        raise ArgumentTypeError(name, "an argument that fmha_fwd does not have", _ALIASES.get(name, "one that it has"))
+    if mask is not None and not isinstance(mask, Fusion):
+        raise ArgumentTypeError("mask", repr(mask), "None or a Fusion", "such as Causal() of opdeck.core.fusion")
+    if not isinstance(layout, str) or layout not in _LAYOUTS:
+        raise ArgumentError("layout", repr(layout), "|".join(_LAYOUTS))
+    order = _LAYOUTS[layout]
+    outputs = {"o": OutputSpec(out, q, "out", order)}
+    if return_lse or lse is not None:
+        outputs["lse"] = OutputSpec(lse, q, "lse", (0, 1, 2))
+    return Request(
+        inputs={name: arrays.view(array, name).permuted(order) for name, array in (("q", q), ("k", k), ("v", v))},
+        outputs=outputs,
+        returned=("o", "lse") if return_lse else ("o",),
+        scalars={} if softmax_scale is None else {"softmax_scale": softmax_scale},
+        # The end of K is every kernel's business: a mask of nothing else is no mask.
+        fusion=None if isinstance(mask, Residual) else mask,
+    )

@@ -1,0 +1,101 @@
+# SPDX-License-Identifier: Apache-2.0
+"""variants.py: the kernels of fmha_fwd, as rows: dtype x head dim x mask x arch, and the references.
+
+Who calls it: plugin.py. A new head dim, dtype or arch is one entry of a table here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from opdeck.core import dtypes
+from opdeck.core.arch import CPU, arch
+from opdeck.core.fusion import Causal, Fusion
+from opdeck.core.schema import Rule
+from opdeck.core.variant import Variant, fusion_slug
+
+DTYPES = ("fp16", "bf16")
+FUSIONS: tuple[Fusion | None, ...] = (None, Causal(), Causal(align="top_left"))
+
+
+@dataclass(frozen=True)
+class Kernel:
+    """A kernel source: for which archs, and with which config for each head dim."""
+
+    factory: str
+    archs: tuple[str, ...]
+    config_by_head_dim: Mapping[int, Mapping[str, int | str]]
+
+
+_BLACKWELL = {"tile_m": 128, "tile_n": 128, "softmax_regs": 192, "correction_regs": 96, "other_regs": 32}
+# sm_100a: MUFU is the bottleneck, so a part of exp2 runs on the FMA pipe. sm_103a has twice the MUFU rate and loads
+# that deliver the row maximum.
+_SM100 = _BLACKWELL | {"exp2_poly_elems": 4, "row_max_by_load": 0}
+_SM103 = _BLACKWELL | {"exp2_poly_elems": 0, "row_max_by_load": 1}
+KERNELS = (
+    Kernel(
+        factory="opdeck.plugins.fmha_fwd.sm100.kernel:make",
+        archs=("sm_100a",),
+        config_by_head_dim={64: _SM100 | {"kv_stages": 8}, 128: _SM100 | {"kv_stages": 4}},
+    ),
+    Kernel(
+        factory="opdeck.plugins.fmha_fwd.sm100.kernel:make",
+        archs=("sm_103a",),
+        config_by_head_dim={64: _SM103 | {"kv_stages": 8}, 128: _SM103 | {"kv_stages": 4}},
+    ),
+    Kernel(
+        factory="opdeck.plugins.fmha_fwd.sm90.kernel:make",
+        archs=("sm_90a",),
+        config_by_head_dim={
+            64: {"tile_m": 128, "tile_n": 128, "kv_stages": 4, "producer_regs": 24, "consumer_regs": 240},
+            128: {"tile_m": 128, "tile_n": 128, "kv_stages": 2, "producer_regs": 24, "consumer_regs": 240},
+        },
+    ),
+)
+REFERENCE_FACTORY = "opdeck.plugins.fmha_fwd.reference:make"
+
+
+def rows(fusions: Sequence[Fusion | None]) -> tuple[Variant, ...]:
+    """The variants of the given fusions, in priority order; the reference, which serves any head dim, comes last."""
+    compiled = [
+        _compiled_row(kernel, arch_name, dtype, head_dim, fusion)
+        for kernel in KERNELS
+        for arch_name in kernel.archs
+        for dtype in DTYPES
+        for head_dim in kernel.config_by_head_dim
+        for fusion in fusions
+    ]
+    return (*compiled, *(_reference_row(dtype, fusion) for dtype in DTYPES for fusion in fusions))
+
+
+def _compiled_row(kernel: Kernel, arch_name: str, dtype: str, head_dim: int, fusion: Fusion | None) -> Variant:
+    return Variant(
+        id=f"fmha_fwd_{arch(arch_name).slug}_{dtype}_d{head_dim}_{fusion_slug(fusion)}",
+        family="fmha_fwd",
+        arch=arch_name,
+        dtype=dtype,
+        fusion=fusion,
+        accept=(_dtype_rule(dtype), Rule("dqk", "eq", (head_dim,)), Rule("dv", "eq", (head_dim,))),
+        config=kernel.config_by_head_dim[head_dim],
+        factory=kernel.factory,
+        static_dims={"dqk": head_dim, "dv": head_dim},
+    )
+
+
+def _reference_row(dtype: str, fusion: Fusion | None) -> Variant:
+    return Variant(
+        id=f"fmha_fwd_{CPU.slug}_{dtype}_{fusion_slug(fusion)}",
+        family="fmha_fwd",
+        arch=CPU.name,
+        dtype=dtype,
+        fusion=fusion,
+        accept=(_dtype_rule(dtype),),
+        config={},
+        factory=REFERENCE_FACTORY,
+        static_dims={},
+    )
+
+
+def _dtype_rule(dtype: str) -> Rule:
+    return Rule("dtype.T", "eq", (dtypes.dtype(dtype).number,))
