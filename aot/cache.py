@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """cache.py: the user's cache of compiled kernels and of packs, keyed by all that goes into them.
 
-Who calls it: build.py. A folder is filled under another name and renamed into place, so that processes that build the same
-thing at once do not disturb each other, and an interrupted build leaves nothing that looks finished.
+Who calls it: builder.py. A folder is filled under another name and renamed into place, so that processes that build the
+same thing at once do not disturb each other, and an interrupted build leaves nothing that looks finished.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ def cache_dir() -> Path:
 
 
 def kernel_key(request: CompileRequest) -> str:
-    """64 hex digits of all that the compiled kernel depends on. Acceptance rules are not among that: they are in the pack."""
+    """64 hex digits of all that a compiled kernel depends on. Its acceptance is not among that: it is in the pack."""
     variant, schema = request.variant, request.schema
     content = {
         "args": [dataclasses.astuple(arg) for arg in schema.args],

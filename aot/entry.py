@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """entry.py: the parameters of a variant's exported entry: which, in which order, and how a tensor is laid out.
 
-Who calls it: compile.py (fake arguments, check of the exported header), pack_source.py (rows of pack.h). All three derive
-from the one list made here, so that a caller and a kernel cannot disagree about a struct.
+Who calls it: compile.py (fake arguments, check of the exported header), pack_source.py (rows of pack.h). All three
+derive from the one list made here, so that a caller and a kernel cannot disagree about a struct.
 
 A family's arguments come first, in its order, then the leaves of the fusion, then the stream. A tensor is passed as
 {void *data; int64_t shapes[..]; int64_t strides[..];} with only its dynamic extents and strides.

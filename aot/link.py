@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """link.py: objects + tables + shim -> NAME.opdeck.so.
 
-Who calls it: build.py. The result exports opdeck_pack_v1 alone and needs only libc. The same inputs give the same bytes:
-the compiler runs in the folder of its inputs, so no path gets in, and there is no build id.
+Who calls it: builder.py. The result exports opdeck_pack_v1 alone and needs only libc. The same inputs give the same
+bytes: the compiler runs in the folder of its inputs, so no path gets in, and there is no build id.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """manifest.py: NAME.json beside NAME.opdeck.so: what is in a pack, for people and build systems.
 
-Who calls it: build.py. libopdeck does not read it: the pack's own tables say the same.
+Who calls it: builder.py. libopdeck does not read it: the pack's own tables say the same.
 """
 
 from __future__ import annotations

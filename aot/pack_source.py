@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """pack_source.py: the C source of a pack's tables (pack.h), from the schemas and variants.
 
-Who calls it: link.py. Data only: opdeck_pack_v1 is in shim.c. PTX comes in by `.incbin`, since C compilers are slow on string
-literals of megabytes.
+Who calls it: builder.py. Data only: opdeck_pack_v1 is in shim.c. PTX comes in by `.incbin`, since C compilers are slow
+on string literals of megabytes.
 """
 
 from __future__ import annotations

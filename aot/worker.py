@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """worker.py: compiles variants in processes of their own, several at once.
 
-Who calls it: build.py. A worker loads the DSL once and then serves one request after another, as length-prefixed
+Who calls it: builder.py. A worker loads the DSL once and then serves one request after another, as length-prefixed
 pickles on its standard input and output. Plain subprocesses, not multiprocessing: that would run a caller's
 `__main__` again, and a call of an operator may come from any script.
 """
@@ -62,7 +62,7 @@ class _Worker:
     """One compiling process."""
 
     def __init__(self) -> None:
-        self._log = tempfile.TemporaryFile()
+        self._log = tempfile.TemporaryFile()  # noqa: SIM115, closed in __exit__
         self._process = subprocess.Popen(
             [sys.executable, "-c", "from opdeck.aot.worker import serve; serve()"],
             stdin=subprocess.PIPE,

@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0
-"""copy_plugin: a third party's plugin, as small as one can be: the family "copy", for tests of everything around kernels."""
+"""copy_plugin: a third party's plugin, as small as one can be, for tests of everything around kernels."""

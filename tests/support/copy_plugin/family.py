@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """The family "copy": y = x * factor, or y = fusion(x * factor), row by row. Imports no DSL.
 
-x, y: (rows, cols) fp32 or fp16, cols 128, any row stride that is a multiple of 16 bytes. factor: f32, 1 / sqrt(cols) by default.
+x, y: (rows, cols) fp32 or fp16, cols 128, row strides of a multiple of 16 bytes. row_sums: (rows,) fp32, the sums of x,
+may be left out. factor: f32, 1 / sqrt(cols) by default.
 """
 
 from __future__ import annotations

@@ -6,7 +6,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from cutlass import Float32, const_expr, cute, range_constexpr
+import cutlass
+from cutlass import Float32, const_expr, cute
 
 from opdeck.core.variant import Variant
 
@@ -27,7 +28,7 @@ def make(variant: Variant) -> Callable[..., None]:
         y[row, col] = value.to(y.element_type)
         if row_sums.iterator.toint() != 0 and col == 0:
             total = Float32(0.0)
-            for other in range_constexpr(num_threads):
+            for other in cutlass.range(num_threads):
                 total += x[row, other].to(Float32)
             row_sums[row] = total
 

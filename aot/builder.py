@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""build.py: variants -> a pack in a folder (`build`), or one variant -> a pack in the user's cache (`ensure`).
+"""builder.py: variants -> a pack in a folder (`build`), or one variant -> a pack in the user's cache (`ensure`).
 
 Who calls it: the CLI, operators at a first call, third parties' build scripts.
 Compiled kernels are kept in the user's cache, so that a second build of the same pack compiles and links nothing.
@@ -56,7 +56,7 @@ def build(
 ) -> Path:
     """Makes the pack NAME of the variants, in their order, which is their priority.
 
-    Writes out_dir/NAME.opdeck.so, the manifest NAME.json, and NAME.kernels/ with each kernel's cubin and PTX for people.
+    Writes out_dir/NAME.opdeck.so, the manifest NAME.json, and NAME.kernels/ with each cubin and PTX for people.
     schemas: of the variants' families, by name. jobs: compiling processes, by default one a core.
     Raises: PackError naming the variant that does not compile, or the tool that is missing.
     """
