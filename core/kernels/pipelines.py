@@ -2,7 +2,8 @@
 """Turns the declared edges of topology.py into mbarrier pipelines of CuTe DSL, inside a kernel.
 
 Called by: each kernel.py (once, before the CTA-wide barrier); roles use the pipelines through their ports.
-Source: PTX ISA 9.x, "mbarrier": a wait names the parity of the phase that it waits for.
+Source: PTX ISA 9.x, "mbarrier" (a wait names the parity of the phase that it waits for), "tcgen05.fence" (mbarriers alone
+do not order tensor-memory work between threads).
 Limits: one CTA a cluster; barriers are initialised by warp 0, so the caller must fence and synchronise the CTA after.
 """
 
@@ -13,6 +14,7 @@ from typing import Any
 
 import cutlass.cute as cute
 from cutlass import Int32, pipeline
+from cutlass.experimental.primitives.nvvm_wrapper import Tcgen05Fence, tcgen05_fence
 
 from opdeck.core.kernels.topology import Edge, EdgeKind, Topology
 
@@ -41,6 +43,16 @@ def ring_slot(num_stages: int, use_idx: Any) -> Slot:
     return Slot(use_idx % num_stages, (use_idx // num_stages) & 1)
 
 
+def tmem_before_signal() -> None:
+    """Orders this thread's tensor-memory work before the arrival or barrier that follows; first wait for the work."""
+    tcgen05_fence(Tcgen05Fence.BEFORE_THREAD_SYNC)
+
+
+def tmem_after_wait() -> None:
+    """Orders the tensor-memory work that follows after the mbarrier wait or barrier just passed."""
+    tcgen05_fence(Tcgen05Fence.AFTER_THREAD_SYNC)
+
+
 def make_pipelines(topology: Topology, barriers: cute.Pointer) -> dict[str, pipeline.PipelineAsync]:
     """One initialised pipeline an edge, by name. `barriers`: smem, topology.num_barriers x 8 bytes."""
     return {
@@ -65,4 +77,6 @@ def _make_pipeline(topology: Topology, edge: Edge, barriers: cute.Pointer) -> pi
         return pipeline.PipelineTmaAsync.create(tx_count=edge.stage_bytes, cta_layout_vmnk=cluster, **common)
     if edge.kind is EdgeKind.UMMA_ASYNC:
         return pipeline.PipelineUmmaAsync.create(**common)
+    if edge.kind is EdgeKind.ASYNC_UMMA:
+        return pipeline.PipelineAsyncUmma.create(**common)
     return pipeline.PipelineAsync.create(**common)

@@ -106,6 +106,7 @@ class EdgeKind(enum.Enum):
     TMA_ASYNC = "TMA fills (one arrival and the bytes), one thread of each consumer warp frees"
     UMMA_ASYNC = "a tcgen05.commit fills, every consumer thread frees"
     ASYNC = "every producer thread fills, every consumer thread frees"
+    ASYNC_UMMA = "every producer thread fills, a tcgen05.commit frees"
 
 
 @dataclass(frozen=True)
@@ -161,6 +162,7 @@ class Topology:
             EdgeKind.TMA_ASYNC: (1, consumer_threads // WARP_THREADS),
             EdgeKind.UMMA_ASYNC: (1, consumer_threads),
             EdgeKind.ASYNC: (producer_threads, consumer_threads),
+            EdgeKind.ASYNC_UMMA: (producer_threads, 1),
         }[edge.kind]
 
     def check(self) -> None:
@@ -187,7 +189,7 @@ class Topology:
             raise TopologyError(f"edge {edge.name!r}: stage_bytes {edge.stage_bytes}, want > 0 for TMA edges only")
         for role_name, issues_umma in (
             (edge.producer, edge.kind is EdgeKind.UMMA_ASYNC),
-            (edge.consumer, edge.kind is EdgeKind.TMA_UMMA),
+            (edge.consumer, edge.kind in (EdgeKind.TMA_UMMA, EdgeKind.ASYNC_UMMA)),
         ):
             if issues_umma and self.roles[role_name].num_warps != 1:
                 raise TopologyError(f"edge {edge.name!r}: {role_name!r} issues tcgen05.mma, want a role of one warp")

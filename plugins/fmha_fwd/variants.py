@@ -28,7 +28,14 @@ class Kernel:
     config_by_head_dim: Mapping[int, Mapping[str, int | str]]
 
 
-_BLACKWELL = {"tile_m": 128, "tile_n": 128, "softmax_regs": 192, "correction_regs": 96, "other_regs": 32}
+_BLACKWELL = {
+    "tile_m": 128,
+    "tile_n": 128,
+    "softmax_regs": 192,
+    "correction_regs": 96,
+    "other_regs": 32,
+    "p_head_elems": 96,
+}
 # sm_100a: MUFU is the bottleneck, so a part of exp2 runs on the FMA pipe. sm_103a has twice the MUFU rate and loads
 # that deliver the row maximum.
 _SM100 = _BLACKWELL | {"exp2_poly_elems": 4, "row_max_by_load": 0}

@@ -39,6 +39,8 @@ class Config:
     softmax_regs: int
     correction_regs: int
     other_regs: int
+    p_head_elems: int
+    """Columns of P whose P V starts while the softmax works on the others."""
     exp2_poly_elems: int
     """Scores of each 32 that take exp2 by polynomial instead of MUFU; even."""
     row_max_by_load: int
@@ -75,8 +77,10 @@ class Config:
             (
                 Edge("q", "load", "mma", EdgeKind.TMA_UMMA, NUM_Q_TILES, stage_bytes=tile_bytes),
                 Edge("kv", "load", "mma", EdgeKind.TMA_UMMA, self.kv_stages, stage_bytes=self.kv_stage_bytes),
-                # Filled with S; freed by leaving P in its place.
+                # Filled with S; freed by leaving the first p_head_elems columns of P in its place.
                 Edge("scores", "mma", "softmax", EdgeKind.UMMA_ASYNC, NUM_Q_TILES),
+                # The other columns of P. Its turns are those of "scores", so nobody waits for it to be free.
+                Edge("p_tail", "softmax", "mma", EdgeKind.ASYNC_UMMA, NUM_Q_TILES),
                 Edge("stats", "softmax", "correction", EdgeKind.ASYNC, NUM_Q_TILES),
                 # Filled with O after each P V; freed once O is on the scale of the next P.
                 Edge("o", "mma", "correction", EdgeKind.UMMA_ASYNC, NUM_Q_TILES),
@@ -111,6 +115,8 @@ class Config:
         """Raises ValueError (TopologyError, TmemError) when the configuration could not run."""
         if self.tile_m != 128 or self.tile_n % 32:
             raise ValueError(f"tile: ({self.tile_m}, {self.tile_n}), want 128 rows and a multiple of 32 keys")
+        if self.p_head_elems % 32 or not 0 < self.p_head_elems < self.tile_n:
+            raise ValueError(f"p_head_elems: {self.p_head_elems}, want a multiple of 32 inside (0, {self.tile_n})")
         if self.exp2_poly_elems % 2 or not 0 <= self.exp2_poly_elems <= 32:
             raise ValueError(f"exp2_poly_elems: {self.exp2_poly_elems}, want an even count in 0..32")
         self.topology.check()

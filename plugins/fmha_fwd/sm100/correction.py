@@ -15,7 +15,7 @@ import cutlass
 import cutlass.cute as cute
 from cutlass import Float32, Int32
 
-from opdeck.core.kernels.pipelines import lane_slot
+from opdeck.core.kernels.pipelines import lane_slot, tmem_after_wait, tmem_before_signal
 from opdeck.plugins.fmha_fwd.sm100.config import NUM_Q_TILES, Config
 from opdeck.plugins.fmha_fwd.sm100.tmem_tile import RowChunks, tmem_tensor
 from opdeck.plugins.fmha_fwd.sm100.work import TileRange, Work, span
@@ -49,18 +49,23 @@ class CorrectionRole:
 
     @cute.jit
     def run(self, work: Work, row: Int32, scale_log2: Float32):
-        begin, end = span(work.tile_range(self.fusion, self.config, 0), work.tile_range(self.fusion, self.config, 1))
+        first = work.tile_range(self.fusion, self.config, 0)
+        second = work.tile_range(self.fusion, self.config, 1)
+        begin, end = span(first, second)
         for tile in cutlass.range(begin, end, unroll=1):
-            for tile_idx in cutlass.range(NUM_Q_TILES, unroll=1):
-                tiles = work.tile_range(self.fusion, self.config, tile_idx)
-                if tile == tiles.begin and tile < tiles.end:
-                    # The first factor has nothing to rescale: O does not exist yet.
-                    self.receive(tile_idx, 0)
-                    self.release(tile_idx, 0)
-                if tile > tiles.begin and tile < tiles.end:
-                    self.rescale(tile_idx, tile - tiles.begin, row)
+            self.follow(0, first, tile, row)
+            self.follow(1, second, tile, row)
         for tile_idx in cutlass.range(NUM_Q_TILES, unroll=1):
             self.finish(work, tile_idx, row, scale_log2)
+
+    @cute.jit
+    def follow(self, tile_idx: int, tiles: TileRange, tile: Int32, row: Int32):
+        """Takes the factor of K tile `tile`, if the query tile visits it. The first one finds no O to rescale."""
+        if tile == tiles.begin and tile < tiles.end:
+            self.receive(tile_idx, 0)
+            self.release(tile_idx, 0)
+        if tile > tiles.begin and tile < tiles.end:
+            self.rescale(tile_idx, tile - tiles.begin, row)
 
     @cute.jit
     def receive(self, tile_idx: Int32, use: Int32):
@@ -78,6 +83,7 @@ class CorrectionRole:
         self.release(tile_idx, use)
         slot = lane_slot(tile_idx, use - 1)
         self.port.o_edge.consumer_wait(slot)
+        tmem_after_wait()
         if cute.arch.vote_any_sync(factor != 1.0):
             chunks = RowChunks(self.o_tensor(tile_idx), CHUNK_COLS, row)
             values = cute.make_rmem_tensor(cute.make_layout(CHUNK_COLS), Float32)
@@ -87,6 +93,7 @@ class CorrectionRole:
                 scale_values(values, factor)
                 chunks.store(values, col)
             cute.arch.fence_view_async_tmem_store()
+            tmem_before_signal()
         self.port.o_edge.consumer_release(slot)
 
     @cute.jit
@@ -99,6 +106,7 @@ class CorrectionRole:
         inverse = cutlass.select_(row_sum == 0.0, Float32(0.0), 1.0 / row_sum)
         if count > 0:
             self.port.o_edge.consumer_wait(lane_slot(tile_idx, count - 1))
+            tmem_after_wait()
             self.stage_scaled(tile_idx, row, inverse)
         else:
             # Without a K tile tensor memory holds no O.

@@ -20,7 +20,7 @@ from cutlass.utils import SmemAllocator
 from opdeck.core.fusion import Residual
 from opdeck.core.fusion.intmath import ceil_div, min_
 from opdeck.core.kernels import schedule
-from opdeck.core.kernels.pipelines import make_pipelines
+from opdeck.core.kernels.pipelines import make_pipelines, tmem_after_wait, tmem_before_signal
 from opdeck.core.variant import Variant
 from opdeck.plugins.fmha_fwd.sm100.config import ELEM_BYTES, NUM_Q_TILES, STATS_PER_ROW, Config
 from opdeck.plugins.fmha_fwd.sm100.correction import CorrectionPort, CorrectionRole
@@ -96,7 +96,9 @@ class FmhaForward:
         if warp_idx == roles["correction"].first_warp:
             cute.arch.alloc_tmem(config.tmem.alloc_cols, storage.tmem_base.ptr)
         cute.arch.mbarrier_init_fence()
+        tmem_before_signal()
         cute.arch.sync_threads()
+        tmem_after_wait()
         tmem_base = cute.arch.retrieve_tmem_ptr(Float32, 16, storage.tmem_base.ptr)
 
         if warp_idx < roles["softmax"].end_warp:
@@ -173,6 +175,7 @@ class FmhaForward:
             q_edge=edges["q"],
             kv_edge=edges["kv"],
             scores_edge=edges["scores"],
+            p_tail_edge=edges["p_tail"],
             o_edge=edges["o"],
         )
 
@@ -192,6 +195,7 @@ class FmhaForward:
             p=tmem_tensor(tmem_base, tmem.offset("P0") + tile_cols, tmem.aliases["P0"].cols),
             stats=self.stats(storage)[None, None, tile_idx],
             scores_edge=edges["scores"],
+            p_tail_edge=edges["p_tail"],
             stats_edge=edges["stats"],
         )
         SoftmaxRole(config, port, fusion, self.dtype).run(work, tile_idx, thread % group_threads, scale_log2)
@@ -212,7 +216,9 @@ class FmhaForward:
         )
         row = cute.arch.thread_idx()[0] % role.num_threads
         CorrectionRole(config, port, fusion, self.dtype).run(work, row, scale_log2)
+        tmem_before_signal()
         pipeline.arrive_and_wait(CORRECTION_BARRIER_ID, role.num_threads)
+        tmem_after_wait()
         if cute.arch.make_warp_uniform(cute.arch.warp_idx()) == role.first_warp:
             cute.arch.relinquish_tmem_alloc_permit()
             cute.arch.dealloc_tmem(tmem_base, config.tmem.alloc_cols)

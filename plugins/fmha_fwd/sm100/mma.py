@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The mma warp: issues S = Q K^T and O += P V for both query tiles, one K tile apart.
 
-Called by: kernel.py. Drains "q" and "kv", fills "scores" and "o".
+Called by: kernel.py. Drains "q", "kv" and "p_tail", fills "scores" and "o".
 Order in the steady state, tensor pipe busy with one query tile while the softmax works on the other:
     O0 += P0 V(j-1);  S0 = Q0 K(j);  O1 += P1 V(j-1);  S1 = Q1 K(j)
 P lies where its S lay, so S(j) must follow the P V that reads P(j-1): the tensor pipe keeps the order of issue.
@@ -18,7 +18,7 @@ import cutlass.cute as cute
 from cutlass.cute.nvgpu import tcgen05
 from cutlass.cutlass_dsl import extract_mlir_values, new_from_mlir_values
 
-from opdeck.core.kernels.pipelines import lane_slot, ring_slot
+from opdeck.core.kernels.pipelines import lane_slot, ring_slot, tmem_after_wait
 from opdeck.plugins.fmha_fwd.sm100.config import Config
 from opdeck.plugins.fmha_fwd.sm100.work import TileRange, Work, span
 
@@ -38,6 +38,7 @@ class MmaPort:
     q_edge: Any
     kv_edge: Any
     scores_edge: Any
+    p_tail_edge: Any
     o_edge: Any
 
 
@@ -88,7 +89,7 @@ class MmaRole:
                 self.port.q_edge.consumer_wait(lane_slot(tile_idx, 0))
             q = self.port.q[None, None, None, tile_idx]
             k = self.port.k[None, None, None, k_slot.index]
-            self.gemm(self.port.qk_mma, self.port.s[tile_idx], q, k, False)
+            self.gemm(self.port.qk_mma, self.port.s[tile_idx], q, k, range(cute.size(q, mode=[2])), False)
             self.port.scores_edge.producer_commit(lane_slot(tile_idx, use))
 
     @cute.jit
@@ -96,18 +97,25 @@ class MmaRole:
         """O += P V of query tile `tile_idx`, if it visits K tile `tile`."""
         if tile >= tiles.begin and tile < tiles.end:
             use = tile - tiles.begin
-            # The stage of S is free again: that is the sign that P stands in it.
+            # The stage of S is free again: that is the sign that the first columns of P stand in it.
             self.port.scores_edge.producer_acquire(lane_slot(tile_idx, use + 1).producer)
             self.port.o_edge.producer_acquire(lane_slot(tile_idx, use).producer)
+            tmem_after_wait()
             v = self.port.v[None, None, None, v_slot.index]
-            self.gemm(self.port.pv_mma, self.port.o[tile_idx], self.port.p[tile_idx], v, use > 0)
+            o, p = self.port.o[tile_idx], self.port.p[tile_idx]
+            num_blocks = cute.size(p, mode=[2])
+            num_head_blocks = num_blocks * self.config.p_head_elems // self.config.tile_n
+            self.gemm(self.port.pv_mma, o, p, v, range(num_head_blocks), use > 0)
+            self.port.p_tail_edge.consumer_wait(lane_slot(tile_idx, use))
+            tmem_after_wait()
+            self.gemm(self.port.pv_mma, o, p, v, range(num_head_blocks, num_blocks), True)
             self.port.o_edge.producer_commit(lane_slot(tile_idx, use))
 
     @cute.jit
-    def gemm(self, tiled_mma: Any, acc: cute.Tensor, a: cute.Tensor, b: cute.Tensor, accumulate: Any):
-        """acc = a b, added to what acc holds when `accumulate`."""
+    def gemm(self, tiled_mma: Any, acc: cute.Tensor, a: cute.Tensor, b: cute.Tensor, k_blocks: range, accumulate: Any):
+        """acc = a b over some blocks of K, added to what acc holds when `accumulate`."""
         # `set` changes the object in place, which must not outlive the branch that this runs in: work on a copy.
         tiled_mma = new_from_mlir_values(tiled_mma, extract_mlir_values(tiled_mma))
-        for k_block in cutlass.range_constexpr(cute.size(a, mode=[2])):
-            tiled_mma.set(tcgen05.Field.ACCUMULATE, True if k_block > 0 else accumulate)
+        for k_block in cutlass.range_constexpr(k_blocks.start, k_blocks.stop):
+            tiled_mma.set(tcgen05.Field.ACCUMULATE, True if k_block > k_blocks.start else accumulate)
             cute.gemm(tiled_mma, acc, a[None, None, k_block], b[None, None, k_block], acc)

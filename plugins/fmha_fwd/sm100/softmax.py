@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The softmax warpgroups: S to P in place, one query tile a warpgroup, one row a thread.
 
-Called by: kernel.py. Drains "scores", fills "stats".
+Called by: kernel.py. Drains "scores", fills "p_tail" and "stats".
 Source: online softmax (Milakov and Gimelshein 2018); lazy rescaling as in FlashAttention-4: the reference point of the
 exponent moves only when the row maximum grew by more than 8 in log2, so that most tiles need no rescale of O. P and
 the row sum are then up to 2^8 larger than with the true maximum, which the 16-bit P and fp32 hold without loss.
@@ -19,7 +19,7 @@ from cutlass import Float32, Int32
 
 from opdeck.core.fusion.base import Coords
 from opdeck.core.kernels.masking import apply_mask
-from opdeck.core.kernels.pipelines import lane_slot
+from opdeck.core.kernels.pipelines import lane_slot, tmem_after_wait, tmem_before_signal
 from opdeck.plugins.fmha_fwd.sm100.config import Config
 from opdeck.plugins.fmha_fwd.sm100.exp2 import exp2_chunk
 from opdeck.plugins.fmha_fwd.sm100.tmem_tile import RowChunks, RowChunksWithMax
@@ -39,6 +39,7 @@ class SoftmaxPort:
     p: cute.Tensor
     stats: cute.Tensor
     scores_edge: Any
+    p_tail_edge: Any
     stats_edge: Any
 
 
@@ -83,6 +84,7 @@ class SoftmaxRole:
     def load_scores(self, tile_idx: Int32, use: Int32, row: Int32):
         """A row of S in registers, once the mma warp has made it."""
         self.port.scores_edge.consumer_wait(lane_slot(tile_idx, use))
+        tmem_after_wait()
         scores = cute.make_rmem_tensor(cute.make_layout(self.config.tile_n), Float32)
         chunks = RowChunks(self.port.s, CHUNK_COLS, row)
         for col in cutlass.range_constexpr(0, self.config.tile_n, CHUNK_COLS):
@@ -98,6 +100,7 @@ class SoftmaxRole:
             tile_max = max_of(scores)
         else:
             self.port.scores_edge.consumer_wait(lane_slot(tile_idx, use))
+            tmem_after_wait()
             scores = cute.make_rmem_tensor(cute.make_layout(self.config.tile_n), Float32)
             maxima = cute.make_rmem_tensor(cute.make_layout(self.config.tile_n // CHUNK_COLS), Float32)
             chunks = RowChunksWithMax(self.port.s, CHUNK_COLS, row)
@@ -139,8 +142,13 @@ class SoftmaxRole:
             elems = cute.make_tensor(cute.recast_ptr(words.iterator, dtype=self.dtype), cute.make_layout(CHUNK_COLS))
             elems.store(chunk.load().to(self.dtype))
             chunks.store(words, col // 2)
+            if cutlass.const_expr(col + CHUNK_COLS == self.config.p_head_elems):
+                cute.arch.fence_view_async_tmem_store()
+                tmem_before_signal()
+                self.port.scores_edge.consumer_release(lane_slot(tile_idx, use))
         cute.arch.fence_view_async_tmem_store()
-        self.port.scores_edge.consumer_release(lane_slot(tile_idx, use))
+        tmem_before_signal()
+        self.port.p_tail_edge.producer_commit(lane_slot(tile_idx, use))
         return new_max, partial[0] + partial[1]
 
     @cute.jit
