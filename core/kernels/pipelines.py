@@ -2,8 +2,8 @@
 """Turns the declared edges of topology.py into mbarrier pipelines of CuTe DSL, inside a kernel.
 
 Called by: each kernel.py (once, before the CTA-wide barrier); roles use the pipelines through their ports.
-Source: PTX ISA 9.x, "mbarrier" (a wait names the parity of the phase that it waits for), "tcgen05.fence" (mbarriers alone
-do not order tensor-memory work between threads).
+Source: PTX ISA 9.x, "mbarrier" (a wait names the parity of the phase that it waits for), "tcgen05.fence" (mbarriers
+alone do not order tensor-memory work between threads).
 Limits: one CTA a cluster; barriers are initialised by warp 0, so the caller must fence and synchronise the CTA after.
 """
 

@@ -11,6 +11,7 @@ Limits: num_q_blocks * num_heads * batch < 2^31, the grid's own limit in x.
 from __future__ import annotations
 
 from dataclasses import dataclass
+
 from opdeck.core.fusion.intmath import IntLike, max_, min_
 
 # Half of the smallest L2 among the targets (50 MB on H100/H200, 126 MB on B200): leaves room for Q, O and the tail.

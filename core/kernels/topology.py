@@ -181,9 +181,8 @@ class Topology:
             raise TopologyError(f"edge {edge.name!r}: num_stages {edge.num_stages}, want at least 1")
         for role in (self.roles[edge.producer], self.roles[edge.consumer]):
             if role.num_groups > 1 and edge.num_stages != role.num_groups:
-                raise TopologyError(
-                    f"edge {edge.name!r}: num_stages {edge.num_stages}, want {role.num_groups}, one a {role.name!r} group"
-                )
+                want = f"want {role.num_groups}, one a {role.name!r} group"
+                raise TopologyError(f"edge {edge.name!r}: num_stages {edge.num_stages}, {want}")
         is_tma = edge.kind in (EdgeKind.TMA_UMMA, EdgeKind.TMA_ASYNC)
         if is_tma != (edge.stage_bytes > 0):
             raise TopologyError(f"edge {edge.name!r}: stage_bytes {edge.stage_bytes}, want > 0 for TMA edges only")

@@ -26,9 +26,11 @@ CHUNK_COLS = 32
 
 @dataclass(frozen=True)
 class CorrectionPort:
-    """o_base: tensor memory, O of query tile t from column t * head_dim; stats (2, 128, 2 tiles) f32 in shared memory;
-    o_smem (128, D, 2 tiles) 16-bit; lse (B, Hq, Sq) f32, absent when its pointer is null."""
+    """A thread's row `row` of both query tiles. o_base: tensor memory, O of query tile t from column t * head_dim;
+    stats (2, 128, 2 tiles) f32 and o_smem (128, D, 2 tiles) 16-bit in shared memory; lse (B, Hq, Sq) f32, absent when
+    its pointer is null."""
 
+    row: Int32
     o_base: cute.Pointer
     stats: cute.Tensor
     o_smem: cute.Tensor
@@ -39,7 +41,7 @@ class CorrectionPort:
 
 
 class CorrectionRole:
-    """Runs in one warpgroup; a thread has row `row` of both query tiles."""
+    """Runs in one warpgroup."""
 
     def __init__(self, config: Config, port: CorrectionPort, fusion: Any, dtype: Any) -> None:
         self.config = config
@@ -48,24 +50,24 @@ class CorrectionRole:
         self.dtype = dtype
 
     @cute.jit
-    def run(self, work: Work, row: Int32, scale_log2: Float32):
+    def run(self, work: Work, scale_log2: Float32):
         first = work.tile_range(self.fusion, self.config, 0)
         second = work.tile_range(self.fusion, self.config, 1)
         begin, end = span(first, second)
         for tile in cutlass.range(begin, end, unroll=1):
-            self.follow(0, first, tile, row)
-            self.follow(1, second, tile, row)
+            self.follow(0, first, tile)
+            self.follow(1, second, tile)
         for tile_idx in cutlass.range(NUM_Q_TILES, unroll=1):
-            self.finish(work, tile_idx, row, scale_log2)
+            self.finish(work, tile_idx, scale_log2)
 
     @cute.jit
-    def follow(self, tile_idx: int, tiles: TileRange, tile: Int32, row: Int32):
+    def follow(self, tile_idx: int, tiles: TileRange, tile: Int32):
         """Takes the factor of K tile `tile`, if the query tile visits it. The first one finds no O to rescale."""
         if tile == tiles.begin and tile < tiles.end:
             self.receive(tile_idx, 0)
             self.release(tile_idx, 0)
         if tile > tiles.begin and tile < tiles.end:
-            self.rescale(tile_idx, tile - tiles.begin, row)
+            self.rescale(tile_idx, tile - tiles.begin)
 
     @cute.jit
     def receive(self, tile_idx: Int32, use: Int32):
@@ -76,16 +78,16 @@ class CorrectionRole:
         self.port.stats_edge.consumer_release(lane_slot(tile_idx, use))
 
     @cute.jit
-    def rescale(self, tile_idx: Int32, use: Int32, row: Int32):
+    def rescale(self, tile_idx: Int32, use: Int32):
         """O *= factor between the P V of use - 1 and that of `use`; skipped by warps whose factors are all 1."""
         self.receive(tile_idx, use)
-        factor = self.port.stats[0, row, tile_idx]
+        factor = self.port.stats[0, self.port.row, tile_idx]
         self.release(tile_idx, use)
         slot = lane_slot(tile_idx, use - 1)
         self.port.o_edge.consumer_wait(slot)
         tmem_after_wait()
         if cute.arch.vote_any_sync(factor != 1.0):
-            chunks = RowChunks(self.o_tensor(tile_idx), CHUNK_COLS, row)
+            chunks = RowChunks(self.o_tensor(tile_idx), CHUNK_COLS, self.port.row)
             values = cute.make_rmem_tensor(cute.make_layout(CHUNK_COLS), Float32)
             for col in cutlass.range_constexpr(0, self.config.head_dim, CHUNK_COLS):
                 chunks.load(col, values)
@@ -97,58 +99,56 @@ class CorrectionRole:
         self.port.o_edge.consumer_release(slot)
 
     @cute.jit
-    def finish(self, work: Work, tile_idx: Int32, row: Int32, scale_log2: Float32):
+    def finish(self, work: Work, tile_idx: Int32, scale_log2: Float32):
         """O / row_sum to shared memory in the output type, and LSE = ln(row_sum) + row_max * softmax_scale."""
         count = work.tile_range(self.fusion, self.config, tile_idx).count
         self.receive(tile_idx, count)
-        row_sum = self.port.stats[0, row, tile_idx]
-        row_max = self.port.stats[1, row, tile_idx]
+        row_sum = self.port.stats[0, self.port.row, tile_idx]
+        row_max = self.port.stats[1, self.port.row, tile_idx]
         inverse = cutlass.select_(row_sum == 0.0, Float32(0.0), 1.0 / row_sum)
         if count > 0:
             self.port.o_edge.consumer_wait(lane_slot(tile_idx, count - 1))
             tmem_after_wait()
-            self.stage_scaled(tile_idx, row, inverse)
+            self.stage_scaled(tile_idx, inverse)
         else:
             # Without a K tile tensor memory holds no O.
-            self.stage_zeros(tile_idx, row)
+            self.stage_zeros(tile_idx)
         cute.arch.fence_view_async_shared()
         self.port.out_edge.producer_commit(lane_slot(tile_idx, 0))
-        self.store_lse(work, tile_idx, row, (row_sum, row_max), scale_log2)
+        self.store_lse(work, tile_idx, (row_sum, row_max), scale_log2)
 
     @cute.jit
-    def stage_scaled(self, tile_idx: Int32, row: Int32, factor: Float32):
-        chunks = RowChunks(self.o_tensor(tile_idx), CHUNK_COLS, row)
+    def stage_scaled(self, tile_idx: Int32, factor: Float32):
+        chunks = RowChunks(self.o_tensor(tile_idx), CHUNK_COLS, self.port.row)
         values = cute.make_rmem_tensor(cute.make_layout(CHUNK_COLS), Float32)
         for col in cutlass.range_constexpr(0, self.config.head_dim, CHUNK_COLS):
             chunks.load(col, values)
             cute.arch.fence_view_async_tmem_load()
             scale_values(values, factor)
-            self.stage_chunk(values, tile_idx, row, col)
+            self.stage_chunk(values, tile_idx, col)
 
     @cute.jit
-    def stage_zeros(self, tile_idx: Int32, row: Int32):
+    def stage_zeros(self, tile_idx: Int32):
         values = cute.make_rmem_tensor(cute.make_layout(CHUNK_COLS), Float32)
         values.fill(0.0)
         for col in cutlass.range_constexpr(0, self.config.head_dim, CHUNK_COLS):
-            self.stage_chunk(values, tile_idx, row, col)
+            self.stage_chunk(values, tile_idx, col)
 
     @cute.jit
-    def stage_chunk(self, values: cute.Tensor, tile_idx: Int32, row: Int32, col: int):
+    def stage_chunk(self, values: cute.Tensor, tile_idx: Int32, col: int):
         """One chunk of a row of O to shared memory, 16 bytes at a time."""
         elems = cute.make_rmem_tensor(cute.make_layout(CHUNK_COLS), self.dtype)
         elems.store(values.load().to(self.dtype))
         elems_per_store = 128 // self.dtype.width
-        out = cute.local_tile(self.port.o_smem[None, None, tile_idx], (1, elems_per_store), (row, None))
+        out = cute.local_tile(self.port.o_smem[None, None, tile_idx], (1, elems_per_store), (self.port.row, None))
         for i in cutlass.range_constexpr(CHUNK_COLS // elems_per_store):
             part = cute.make_tensor(elems.iterator + i * elems_per_store, cute.make_layout((1, elems_per_store)))
             cute.autovec_copy(part, out[None, None, col // elems_per_store + i])
 
     @cute.jit
-    def store_lse(
-        self, work: Work, tile_idx: Int32, row: Int32, stats: tuple[Float32, Float32], scale_log2: Float32
-    ):
+    def store_lse(self, work: Work, tile_idx: Int32, stats: tuple[Float32, Float32], scale_log2: Float32):
         row_sum, row_max = stats
-        q = work.q_tile(tile_idx) * self.config.tile_m + row
+        q = work.q_tile(tile_idx) * self.config.tile_m + self.port.row
         out = self.port.lse
         if out.iterator.toint() != 0 and q < work.sq:
             log2_sum = cute.math.log2(row_sum, fastmath=True) + row_max * scale_log2

@@ -191,6 +191,8 @@ class FmhaForward:
         tmem = config.tmem
         tile_cols = tile_idx * config.tile_n
         port = SoftmaxPort(
+            tile_idx=tile_idx,
+            row=thread % group_threads,
             s=tmem_tensor(tmem_base, tmem.offset("S0") + tile_cols, config.tile_n),
             p=tmem_tensor(tmem_base, tmem.offset("P0") + tile_cols, tmem.aliases["P0"].cols),
             stats=self.stats(storage)[None, None, tile_idx],
@@ -198,7 +200,7 @@ class FmhaForward:
             p_tail_edge=edges["p_tail"],
             stats_edge=edges["stats"],
         )
-        SoftmaxRole(config, port, fusion, self.dtype).run(work, tile_idx, thread % group_threads, scale_log2)
+        SoftmaxRole(config, port, fusion, self.dtype).run(work, scale_log2)
 
     @cute.jit
     def run_correction(self, fusion: Any, work: Work, edges: Any, memory: Any, tmem_base: Any, scale_log2: Float32):
@@ -206,6 +208,7 @@ class FmhaForward:
         storage, mmas, lse = memory
         config, role = self.config, self.config.roles["correction"]
         port = CorrectionPort(
+            row=cute.arch.thread_idx()[0] % role.num_threads,
             o_base=tmem_base + config.tmem.offset("O0"),
             stats=self.stats(storage),
             o_smem=self.o_buffer(mmas, storage),
@@ -214,8 +217,7 @@ class FmhaForward:
             o_edge=edges["o"],
             out_edge=edges["out"],
         )
-        row = cute.arch.thread_idx()[0] % role.num_threads
-        CorrectionRole(config, port, fusion, self.dtype).run(work, row, scale_log2)
+        CorrectionRole(config, port, fusion, self.dtype).run(work, scale_log2)
         tmem_before_signal()
         pipeline.arrive_and_wait(CORRECTION_BARRIER_ID, role.num_threads)
         tmem_after_wait()

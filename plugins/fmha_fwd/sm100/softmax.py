@@ -32,9 +32,11 @@ WORDS_PER_CHUNK = CHUNK_COLS // 2
 
 @dataclass(frozen=True)
 class SoftmaxPort:
-    """Of this warpgroup's query tile: S (128, tile_n) f32 and P (128, tile_n / 2) words of two, over each other in
-    tensor memory; stats (2, 128) f32 in shared memory."""
+    """A thread's row `row` of query tile `tile_idx`. S (128, tile_n) f32 and P (128, tile_n / 2) words of two lie over
+    each other in tensor memory; stats (2, 128) f32 in shared memory."""
 
+    tile_idx: Int32
+    row: Int32
     s: cute.Tensor
     p: cute.Tensor
     stats: cute.Tensor
@@ -43,8 +45,16 @@ class SoftmaxPort:
     stats_edge: Any
 
 
+@dataclass(frozen=True)
+class Exp2:
+    """How a tile's exponentials are taken: of scores * scale_log2, `num_poly_elems` of each chunk by polynomial."""
+
+    scale_log2: Float32
+    num_poly_elems: int
+
+
 class SoftmaxRole:
-    """Runs in both softmax warpgroups, on the same code: a thread has row `row` of query tile `tile_idx`."""
+    """Runs in both softmax warpgroups, on the same code; which query tile a thread works on is in its port."""
 
     def __init__(self, config: Config, port: SoftmaxPort, fusion: Any, dtype: Any) -> None:
         self.config = config
@@ -53,9 +63,9 @@ class SoftmaxRole:
         self.dtype = dtype
 
     @cute.jit
-    def run(self, work: Work, tile_idx: Int32, row: Int32, scale_log2: Float32):
-        tiles = work.tile_range(self.fusion, self.config, tile_idx)
-        q = work.q_tile(tile_idx) * self.config.tile_m + row
+    def run(self, work: Work, scale_log2: Float32):
+        tiles = work.tile_range(self.fusion, self.config, self.port.tile_idx)
+        q = work.q_tile(self.port.tile_idx) * self.config.tile_m + self.port.row
         row_max = -Float32.inf
         row_sum = Float32(0.0)
         # Two passes over (masked tiles, full tiles): first the masked ones before the full ones and the full ones, then
@@ -66,44 +76,43 @@ class SoftmaxRole:
             full_end = cutlass.select_(side == 0, Int32(tiles.full_end), Int32(tiles.full_begin))
             for tile in cutlass.range(masked_begin, masked_end, unroll=1):
                 use = tile - tiles.begin
-                scores = self.load_scores(tile_idx, use, row)
+                scores = self.load_scores(use)
                 key = tile * self.config.tile_n
                 apply_mask(self.fusion, scores, Coords(work.batch, work.head, q, key, work.sq, work.sk))
-                tile_max = max_of(scores)
                 # No polynomial here: it would turn a hidden -inf into a small number.
-                row_max, row_sum = self.finish(scores, tile_max, (row_max, row_sum), (tile_idx, use, row), scale_log2, 0)
+                exp2 = Exp2(scale_log2, 0)
+                row_max, row_sum = self.finish(scores, max_of(scores), (row_max, row_sum), use, exp2)
             for tile in cutlass.range(tiles.full_begin, full_end, unroll=1):
                 use = tile - tiles.begin
-                scores, tile_max = self.load_scores_and_max(tile_idx, use, row)
-                row_max, row_sum = self.finish(
-                    scores, tile_max, (row_max, row_sum), (tile_idx, use, row), scale_log2, self.config.exp2_poly_elems
-                )
-        self.send_stats(tile_idx, tiles.count, row, (row_sum, row_max))
+                scores, tile_max = self.load_scores_and_max(use)
+                exp2 = Exp2(scale_log2, self.config.exp2_poly_elems)
+                row_max, row_sum = self.finish(scores, tile_max, (row_max, row_sum), use, exp2)
+        self.send_stats(tiles.count, (row_sum, row_max))
 
     @cute.jit
-    def load_scores(self, tile_idx: Int32, use: Int32, row: Int32):
+    def load_scores(self, use: Int32):
         """A row of S in registers, once the mma warp has made it."""
-        self.port.scores_edge.consumer_wait(lane_slot(tile_idx, use))
+        self.port.scores_edge.consumer_wait(lane_slot(self.port.tile_idx, use))
         tmem_after_wait()
         scores = cute.make_rmem_tensor(cute.make_layout(self.config.tile_n), Float32)
-        chunks = RowChunks(self.port.s, CHUNK_COLS, row)
+        chunks = RowChunks(self.port.s, CHUNK_COLS, self.port.row)
         for col in cutlass.range_constexpr(0, self.config.tile_n, CHUNK_COLS):
             chunks.load(col, columns(scores, col, CHUNK_COLS))
         cute.arch.fence_view_async_tmem_load()
         return scores
 
     @cute.jit
-    def load_scores_and_max(self, tile_idx: Int32, use: Int32, row: Int32):
+    def load_scores_and_max(self, use: Int32):
         """The same, with the maximum of the row, which sm_103a's loads deliver on the way."""
         if cutlass.const_expr(not self.config.row_max_by_load):
-            scores = self.load_scores(tile_idx, use, row)
+            scores = self.load_scores(use)
             tile_max = max_of(scores)
         else:
-            self.port.scores_edge.consumer_wait(lane_slot(tile_idx, use))
+            self.port.scores_edge.consumer_wait(lane_slot(self.port.tile_idx, use))
             tmem_after_wait()
             scores = cute.make_rmem_tensor(cute.make_layout(self.config.tile_n), Float32)
             maxima = cute.make_rmem_tensor(cute.make_layout(self.config.tile_n // CHUNK_COLS), Float32)
-            chunks = RowChunksWithMax(self.port.s, CHUNK_COLS, row)
+            chunks = RowChunksWithMax(self.port.s, CHUNK_COLS, self.port.row)
             for col in cutlass.range_constexpr(0, self.config.tile_n, CHUNK_COLS):
                 chunks.load(col, columns(scores, col, CHUNK_COLS), columns(maxima, col // CHUNK_COLS, 1))
             cute.arch.fence_view_async_tmem_load()
@@ -116,27 +125,26 @@ class SoftmaxRole:
         scores: cute.Tensor,
         tile_max: Float32,
         state: tuple[Float32, Float32],
-        place: tuple[Int32, Int32, Int32],
-        scale_log2: Float32,
-        num_poly: int,
+        use: Int32,
+        exp2: Exp2,
     ):
         """Exponentials, P into tensor memory, the rescale factor to the correction; the new (row_max, row_sum)."""
         row_max, row_sum = state
-        tile_idx, use, row = place
+        scale_log2 = exp2.scale_log2
         new_max = cute.arch.fmax(row_max, tile_max)
         # False on the NaN of (-inf) - (-inf), a row that has seen no key: its maximum stays -inf.
         grew = (new_max - row_max) * scale_log2 > RESCALE_THRESHOLD_LOG2
         new_max = cutlass.select_(grew, new_max, row_max)
         factor = cute.math.exp2((row_max - new_max) * scale_log2, fastmath=True)
         factor = cutlass.select_(grew, factor, Float32(1.0))
-        self.send_stats(tile_idx, use, row, (factor,))
+        self.send_stats(use, (factor,))
         offset = cutlass.select_(new_max == -Float32.inf, Float32(0.0), -new_max * scale_log2)
         partial = (row_sum * factor, Float32(0.0))
         words = cute.make_rmem_tensor(cute.make_layout(WORDS_PER_CHUNK), Float32)
-        chunks = RowChunks(self.port.p, WORDS_PER_CHUNK, row)
+        chunks = RowChunks(self.port.p, WORDS_PER_CHUNK, self.port.row)
         for col in cutlass.range_constexpr(0, self.config.tile_n, CHUNK_COLS):
             chunk = columns(scores, col, CHUNK_COLS)
-            exp2_chunk(chunk, scale_log2, offset, num_poly)
+            exp2_chunk(chunk, scale_log2, offset, exp2.num_poly_elems)
             for i in cutlass.range_constexpr(0, CHUNK_COLS, 2):
                 partial = cute.arch.add_packed_f32x2(partial, (chunk[i], chunk[i + 1]))
             elems = cute.make_tensor(cute.recast_ptr(words.iterator, dtype=self.dtype), cute.make_layout(CHUNK_COLS))
@@ -145,19 +153,19 @@ class SoftmaxRole:
             if cutlass.const_expr(col + CHUNK_COLS == self.config.p_head_elems):
                 cute.arch.fence_view_async_tmem_store()
                 tmem_before_signal()
-                self.port.scores_edge.consumer_release(lane_slot(tile_idx, use))
+                self.port.scores_edge.consumer_release(lane_slot(self.port.tile_idx, use))
         cute.arch.fence_view_async_tmem_store()
         tmem_before_signal()
-        self.port.p_tail_edge.producer_commit(lane_slot(tile_idx, use))
+        self.port.p_tail_edge.producer_commit(lane_slot(self.port.tile_idx, use))
         return new_max, partial[0] + partial[1]
 
     @cute.jit
-    def send_stats(self, tile_idx: Int32, use: Int32, row: Int32, values: tuple):
+    def send_stats(self, use: Int32, values: tuple):
         """Hands `values` of this row to the correction: the rescale factor, or at the end (row_sum, row_max)."""
-        slot = lane_slot(tile_idx, use)
+        slot = lane_slot(self.port.tile_idx, use)
         self.port.stats_edge.producer_acquire(slot.producer)
         for i in cutlass.range_constexpr(len(values)):
-            self.port.stats[i, row] = values[i]
+            self.port.stats[i, self.port.row] = values[i]
         self.port.stats_edge.producer_commit(slot)
 
 
