@@ -8,7 +8,7 @@
  * what it wants. On an error nothing was launched and no output was touched.
  *
  *     opdeck_ctx *ctx;  opdeck_plan *plan;
- *     opdeck_ctx_desc desc = {sizeof desc, "cuda:0"};
+ *     opdeck_ctx_desc desc = {.struct_size = sizeof desc, .device = "cuda:0"};
  *     opdeck_ctx_create(&desc, &ctx);
  *     opdeck_ctx_load_pack(ctx, "fmha_fwd.opdeck.so");
  *     opdeck_arg args[] = {{"q", OPDECK_ARG_TENSOR, 0, {.tensor = &q}}, ...};
@@ -123,10 +123,17 @@ typedef struct opdeck_problem {
 typedef struct opdeck_ctx opdeck_ctx;
 typedef struct opdeck_plan opdeck_plan;
 
+typedef enum opdeck_hazards {
+  OPDECK_HAZARDS_DEFAULT = 0, /* as OPDECK_HAZARDS (on|off) says, else on */
+  OPDECK_HAZARDS_ON = 1,
+  OPDECK_HAZARDS_OFF = 2
+} opdeck_hazards;
+
 typedef struct opdeck_ctx_desc {
   uint32_t struct_size;
-  int32_t hazards;          /* emulator only: 1 = check, 0 = do not, -1 = OPDECK_HAZARDS, else on */
-  const char *device;       /* "cuda:N", "emulator:sm_100a|sm_103a|sm_90a"; NULL = OPDECK_DEVICE */
+  int32_t hazards;          /* emulator only: opdeck_hazards */
+  const char *device;       /* "cuda:N", "emulator:ARCH" with ARCH = sm_90a|sm_100a|sm_103a, or "offline:ARCH", which
+                               needs no driver: it lists, plans and explains. NULL = OPDECK_DEVICE */
   const char *schedule;     /* emulator only: "eager", "lazy", "random[:SEED]"; NULL = OPDECK_SCHEDULE, else eager */
   const char *emulator_lib; /* NULL = OPDECK_EMULATOR_LIB, else libopdeck_emu.so beside libopdeck.so */
 } opdeck_ctx_desc;
@@ -135,8 +142,8 @@ typedef struct opdeck_device_info {
   uint32_t struct_size;
   int32_t is_emulator;
   const char *arch; /* "sm_100a" */
-  int32_t num_sms;
-  int32_t driver_version;
+  int32_t num_sms;        /* 0 offline */
+  int32_t driver_version; /* as cuDriverGetVersion, 12080 = CUDA 12.8; 0 offline */
 } opdeck_device_info;
 
 typedef struct opdeck_kernel_info {
@@ -172,7 +179,7 @@ const char *opdeck_status_name(opdeck_status status);
 const char *opdeck_last_error(void);
 
 opdeck_status opdeck_ctx_create(const opdeck_ctx_desc *desc, opdeck_ctx **ctx);
-/* Plans of the context must be destroyed before it. NULL is allowed. */
+/* The context lives on until its last plan is destroyed. Its launches must have finished by then. NULL is allowed. */
 void opdeck_ctx_destroy(opdeck_ctx *ctx);
 opdeck_status opdeck_ctx_device_info(opdeck_ctx *ctx, opdeck_device_info *info);
 /* Adds a pack's kernels behind those already loaded. Loading the same file again changes nothing. */
@@ -184,7 +191,8 @@ opdeck_status opdeck_ctx_num_kernels(opdeck_ctx *ctx, uint32_t *num_kernels);
 opdeck_status opdeck_ctx_kernel_info(opdeck_ctx *ctx, uint32_t kernel_idx, opdeck_kernel_info *info);
 opdeck_status opdeck_ctx_last_report(opdeck_ctx *ctx, opdeck_launch_report *report);
 
-/* Chooses the first variant, in priority order, that accepts the problem. */
+/* Chooses the first variant, in priority order, that accepts the problem. Strides must be at least 0, and more than 0 for
+ * outputs and for tensors that TMA moves; strides of extents of at most 1 are ignored. */
 opdeck_status opdeck_plan_create(opdeck_ctx *ctx, const opdeck_problem *problem, opdeck_plan **plan);
 void opdeck_plan_destroy(opdeck_plan *plan);
 opdeck_status opdeck_plan_info(opdeck_plan *plan, opdeck_kernel_info *info);
@@ -193,7 +201,8 @@ opdeck_status opdeck_plan_workspace_bytes(opdeck_plan *plan, size_t *bytes);
 opdeck_status opdeck_plan_prepare(opdeck_plan *plan);
 /* Launches on `stream` (a CUstream; NULL = the default stream). `problem` has the arguments that the plan was made with, in
  * the same order, of the same shapes and strides; data pointers and scalars may differ. `workspace` is 256-byte
- * aligned device memory of at least opdeck_plan_workspace_bytes, and may be NULL when that is 0. */
+ * aligned device memory of at least opdeck_plan_workspace_bytes, and may be NULL when that is 0. Allocates nothing and takes
+ * no lock (the emulator takes its own: there launches run one by one, and are done on return). */
 opdeck_status opdeck_plan_launch(opdeck_plan *plan, const opdeck_problem *problem, void *workspace,
                                  size_t workspace_bytes, void *stream);
 

@@ -1,0 +1,224 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * bind.c: binds a problem to a family's argument rows: names, kinds, layouts, dims and type symbols that must agree,
+ * the fields for rules, and the family's checks. Called by select.c.
+ */
+#include "bind.h"
+
+#include "dtypes.h"
+#include "plan.h"
+#include "rules.h"
+#include "text.h"
+
+#include <inttypes.h>
+#include <string.h>
+
+enum { MAX_NAME_BYTES = 128 };
+
+const char *od_fusion_name(const opdeck_problem *problem) {
+  return problem->fusion == NULL ? "none" : problem->fusion->name;
+}
+
+static const char *kind_name(int32_t kind) {
+  switch (kind) {
+    case OPDECK_ARG_TENSOR: return "a tensor";
+    case OPDECK_ARG_I32: return "an int32";
+    case OPDECK_ARG_F32: return "a float32";
+    default: return "an unknown kind";
+  }
+}
+
+static opdeck_status check_given(const char *what, const opdeck_arg *given, uint32_t num_given, uint32_t limit) {
+  if (num_given > limit)
+    return od_fail(OPDECK_INVALID_ARGUMENT, "%s: got %u of them, want at most %u", what, (unsigned)num_given,
+                   (unsigned)limit);
+  if (num_given > 0 && given == NULL)
+    return od_fail(OPDECK_INVALID_ARGUMENT, "%s: got NULL, want %u of them", what, (unsigned)num_given);
+  for (uint32_t given_idx = 0; given_idx < num_given; ++given_idx) {
+    const char *name = given[given_idx].name;
+    if (name == NULL) return od_fail(OPDECK_INVALID_ARGUMENT, "%s[%u].name: got NULL", what, (unsigned)given_idx);
+    if (strnlen(name, MAX_NAME_BYTES) == MAX_NAME_BYTES)
+      return od_fail(OPDECK_INVALID_ARGUMENT, "%s[%u].name: got %d bytes or more, want fewer", what,
+                     (unsigned)given_idx, MAX_NAME_BYTES);
+  }
+  return OPDECK_OK;
+}
+
+opdeck_status od_check_problem(const opdeck_problem *problem) {
+  if (problem == NULL) return od_fail(OPDECK_INVALID_ARGUMENT, "problem: got NULL");
+  opdeck_status status = od_check_struct_size("problem", problem->struct_size, sizeof *problem);
+  if (status != OPDECK_OK) return status;
+  if (problem->family == NULL) return od_fail(OPDECK_INVALID_ARGUMENT, "problem.family: got NULL, want a name");
+  status = check_given("problem.args", problem->args, problem->num_args, OD_MAX_ARGS);
+  const opdeck_fusion *fusion = problem->fusion;
+  if (status != OPDECK_OK || fusion == NULL) return status;
+  status = od_check_struct_size("fusion", fusion->struct_size, sizeof *fusion);
+  if (status != OPDECK_OK) return status;
+  if (fusion->name == NULL) return od_fail(OPDECK_INVALID_ARGUMENT, "fusion.name: got NULL, want a name");
+  return check_given("fusion.leaves", fusion->leaves, fusion->num_leaves, OD_MAX_LEAVES);
+}
+
+static void add_names(od_text *text, const od_slot *slots, int32_t num_slots) {
+  for (int32_t slot_idx = 0; slot_idx < num_slots; ++slot_idx)
+    od_text_add(text, "%s%s", slot_idx == 0 ? "" : ", ", slots[slot_idx].row->name);
+}
+
+static void init_slots(od_slot *slots, const opdeck_pack_arg *rows, int32_t num_rows) {
+  for (int32_t row_idx = 0; row_idx < num_rows; ++row_idx) slots[row_idx] = (od_slot){&rows[row_idx], -1, {0}};
+}
+
+static od_slot *find_slot(od_slot *slots, int32_t num_slots, const char *name) {
+  for (int32_t slot_idx = 0; slot_idx < num_slots; ++slot_idx)
+    if (strcmp(slots[slot_idx].row->name, name) == 0) return &slots[slot_idx];
+  return NULL;
+}
+
+/* Gives each slot its argument by name. `whose` is a family or a fusion. */
+static opdeck_status assign(const char *whose, const opdeck_arg *given, uint32_t num_given, od_slot *slots,
+                            int32_t num_slots) {
+  char names[1024];
+  od_text text = od_text_in(names, sizeof names);
+  add_names(&text, slots, num_slots);
+  for (uint32_t given_idx = 0; given_idx < num_given; ++given_idx) {
+    const opdeck_arg *arg = &given[given_idx];
+    od_slot *slot = find_slot(slots, num_slots, arg->name);
+    if (slot == NULL)
+      return od_fail(OPDECK_INVALID_ARGUMENT, "%s: got argument \"%s\", want %s%s", whose, arg->name,
+                     num_slots == 0 ? "none" : "one of ", names);
+    if (slot->given_idx >= 0) return od_fail(OPDECK_INVALID_ARGUMENT, "%s: argument %s is given twice", whose, arg->name);
+    if (arg->kind != slot->row->kind)
+      return od_fail(OPDECK_INVALID_ARGUMENT, "%s: got %s (kind %" PRId32 "), want %s", arg->name, kind_name(arg->kind),
+                     arg->kind, kind_name(slot->row->kind));
+    slot->given_idx = (int32_t)given_idx;
+  }
+  for (int32_t slot_idx = 0; slot_idx < num_slots; ++slot_idx)
+    if (slots[slot_idx].given_idx < 0 && !slots[slot_idx].row->optional)
+      return od_fail(OPDECK_INVALID_ARGUMENT, "%s: %s is missing; its arguments are %s", whose,
+                     slots[slot_idx].row->name, names);
+  return OPDECK_OK;
+}
+
+static opdeck_status add_field(od_binding *binding, const char *name, int64_t value) {
+  if (binding->num_fields == OD_MAX_FIELDS)
+    return od_fail(OPDECK_PACK, "%s has more than %d fields", binding->family->name, OD_MAX_FIELDS);
+  binding->fields[binding->num_fields++] = (opdeck_field){name, value};
+  return OPDECK_OK;
+}
+
+static opdeck_status add_composed_field(od_binding *binding, const char *prefix, const char *name, int64_t value) {
+  const uint32_t left = OD_NAME_POOL_BYTES - binding->names_bytes;
+  od_text text = od_text_in(binding->names + binding->names_bytes, left);
+  od_text_add(&text, "%s%s", prefix, name);
+  if (text.needed_bytes > left)
+    return od_fail(OPDECK_PACK, "the field names of %s take more than %d bytes", binding->family->name,
+                   OD_NAME_POOL_BYTES);
+  binding->names_bytes += (uint32_t)text.needed_bytes;
+  return add_field(binding, text.data, value);
+}
+
+/* The argument whose dim bound a name: the first that has it. */
+static const char *binder_of_dim(const od_binding *binding, const char *dim_name) {
+  for (int32_t arg_idx = 0; arg_idx < binding->num_args; ++arg_idx) {
+    const od_slot *slot = &binding->args[arg_idx];
+    for (int32_t dim = 0; slot->given_idx >= 0 && dim < slot->layout.rank; ++dim)
+      if (strcmp(slot->row->dims[dim], dim_name) == 0) return slot->row->name;
+  }
+  return "another leaf";
+}
+
+static opdeck_status bind_dims(od_binding *binding, const od_slot *slot) {
+  opdeck_status status = OPDECK_OK;
+  for (int32_t dim = 0; status == OPDECK_OK && slot->row->dims != NULL && dim < slot->layout.rank; ++dim) {
+    const char *name = slot->row->dims[dim];
+    const int64_t extent = slot->layout.shape[dim];
+    const opdeck_field *bound = od_find_field(binding->fields, binding->num_fields, name);
+    if (bound == NULL) {
+      status = add_field(binding, name, extent);
+    } else if (bound->value != extent) {
+      char shape[160];
+      od_format_extents(slot->layout.shape, slot->layout.rank, shape, sizeof shape);
+      return od_fail(OPDECK_INVALID_ARGUMENT,
+                     "%s: got %s = %" PRId64 " (shape %s), want %" PRId64 " as in %s", slot->row->name, name, extent,
+                     shape, bound->value, binder_of_dim(binding, name));
+    }
+  }
+  return status;
+}
+
+static opdeck_status bind_dtype(od_binding *binding, const od_slot *slot) {
+  const char *symbol = slot->row->dtype_symbol;
+  if (symbol == NULL) return OPDECK_OK;
+  for (const od_slot *earlier = binding->args; earlier != slot; ++earlier) {
+    if (earlier->given_idx < 0 || earlier->row->dtype_symbol == NULL) continue;
+    if (strcmp(earlier->row->dtype_symbol, symbol) != 0) continue;
+    if (earlier->layout.dtype == slot->layout.dtype) return OPDECK_OK;
+    return od_fail(OPDECK_INVALID_ARGUMENT, "%s: got dtype %s, want %s as in %s", slot->row->name,
+                   od_dtype_of(slot->layout.dtype)->name, od_dtype_of(earlier->layout.dtype)->name,
+                   earlier->row->name);
+  }
+  return add_composed_field(binding, "dtype.", symbol, slot->layout.dtype);
+}
+
+static opdeck_status bind_tensors(od_binding *binding, const opdeck_problem *problem, const od_device *device) {
+  opdeck_status status = OPDECK_OK;
+  for (int32_t arg_idx = 0; status == OPDECK_OK && arg_idx < binding->num_args; ++arg_idx) {
+    od_slot *slot = &binding->args[arg_idx];
+    if (slot->row->optional) status = add_composed_field(binding, "has.", slot->row->name, slot->given_idx >= 0);
+    if (status != OPDECK_OK || slot->given_idx < 0 || slot->row->kind != OPDECK_ARG_TENSOR) continue;
+    status = od_layout_of(slot->row, problem->args[slot->given_idx].value.tensor, device, &slot->layout);
+    if (status == OPDECK_OK) status = bind_dtype(binding, slot);
+    if (status == OPDECK_OK) status = bind_dims(binding, slot);
+  }
+  return status;
+}
+
+static opdeck_status run_checks(const od_binding *binding) {
+  const opdeck_pack_family *family = binding->family;
+  for (int32_t rule_idx = 0; rule_idx < family->num_checks; ++rule_idx) {
+    const opdeck_rule *rule = &family->checks[rule_idx];
+    char reason[512];
+    if (od_is_scalar_rule(family, rule, NULL)) continue; /* launch.c checks it */
+    if (opdeck_rules_first_failure(rule, 1, binding->fields, binding->num_fields, reason, sizeof reason) == 0)
+      return od_fail(OPDECK_INVALID_ARGUMENT, "%s: %s", family->name, reason);
+  }
+  return OPDECK_OK;
+}
+
+static int is_empty_problem(const od_binding *binding) {
+  const opdeck_pack_family *family = binding->family;
+  for (int32_t rule_idx = 0; rule_idx < family->num_empty; ++rule_idx)
+    if (opdeck_rules_first_failure(&family->empty[rule_idx], 1, binding->fields, binding->num_fields, NULL, 0) == 1)
+      return 1;
+  return 0;
+}
+
+opdeck_status od_bind_args(const opdeck_pack_family *family, const opdeck_problem *problem, const od_device *device,
+                           od_binding *binding) {
+  memset(binding, 0, sizeof *binding);
+  binding->family = family;
+  binding->num_args = family->num_args;
+  init_slots(binding->args, family->args, family->num_args);
+  opdeck_status status = assign(family->name, problem->args, problem->num_args, binding->args, binding->num_args);
+  if (status == OPDECK_OK) status = add_field(binding, "arch", device->arch_number);
+  if (status == OPDECK_OK) status = add_field(binding, "num_sms", device->num_sms);
+  if (status == OPDECK_OK) status = bind_tensors(binding, problem, device);
+  if (status == OPDECK_OK) status = run_checks(binding);
+  if (status == OPDECK_OK) binding->is_empty = is_empty_problem(binding);
+  return status;
+}
+
+opdeck_status od_bind_leaves(const opdeck_pack_variant *variant, const opdeck_problem *problem,
+                             const od_device *device, od_binding *binding) {
+  const opdeck_fusion *fusion = problem->fusion;
+  binding->num_leaves = variant->num_leaves;
+  init_slots(binding->leaves, variant->leaves, variant->num_leaves);
+  opdeck_status status = assign(variant->fusion, fusion == NULL ? NULL : fusion->leaves,
+                                fusion == NULL ? 0 : fusion->num_leaves, binding->leaves, binding->num_leaves);
+  for (int32_t leaf_idx = 0; status == OPDECK_OK && leaf_idx < binding->num_leaves; ++leaf_idx) {
+    od_slot *slot = &binding->leaves[leaf_idx];
+    if (slot->row->kind != OPDECK_ARG_TENSOR) continue;
+    status = od_layout_of(slot->row, fusion->leaves[slot->given_idx].value.tensor, device, &slot->layout);
+    if (status == OPDECK_OK) status = bind_dims(binding, slot);
+  }
+  return status;
+}

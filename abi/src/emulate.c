@@ -1,0 +1,107 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * emulate.c: what a launch on the emulator needs besides the driver's functions (opdeck_emu.h): options, the host tensors
+ * that its kernels may touch, and the report. Called by context.c and launch.c.
+ */
+#include "plan.h"
+
+#include "dtypes.h"
+#include "text.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+static opdeck_status read_schedule(const char *origin, const char *text, opdeck_emu_options *options) {
+  static const char random_prefix[] = "random:";
+  if (strcmp(text, "eager") == 0) {
+    options->schedule = OPDECK_EMU_EAGER;
+  } else if (strcmp(text, "lazy") == 0) {
+    options->schedule = OPDECK_EMU_LAZY;
+  } else if (strcmp(text, "random") == 0) {
+    options->schedule = OPDECK_EMU_RANDOM;
+  } else {
+    const char *seed = strncmp(text, random_prefix, sizeof random_prefix - 1) == 0 ? text + sizeof random_prefix - 1 : "";
+    char *end = NULL;
+    errno = 0;
+    options->schedule = OPDECK_EMU_RANDOM;
+    options->seed = strtoull(seed, &end, 10);
+    if (seed[0] < '0' || seed[0] > '9' || *end != '\0' || errno != 0)
+      return od_fail(OPDECK_INVALID_ARGUMENT, "%s: got \"%s\", want eager|lazy|random|random:SEED", origin, text);
+  }
+  return OPDECK_OK;
+}
+
+static opdeck_status read_hazards(const opdeck_ctx_desc *desc, opdeck_emu_options *options) {
+  const char *text = getenv("OPDECK_HAZARDS");
+  options->hazards = desc->hazards != OPDECK_HAZARDS_OFF;
+  if (desc->hazards < OPDECK_HAZARDS_DEFAULT || desc->hazards > OPDECK_HAZARDS_OFF)
+    return od_fail(OPDECK_INVALID_ARGUMENT, "desc.hazards: got %d, want 0 (default), 1 (on) or 2 (off)",
+                   (int)desc->hazards);
+  if (desc->hazards != OPDECK_HAZARDS_DEFAULT || text == NULL || strcmp(text, "on") == 0) return OPDECK_OK;
+  if (strcmp(text, "off") != 0)
+    return od_fail(OPDECK_INVALID_ARGUMENT, "OPDECK_HAZARDS: got \"%s\", want on|off", text);
+  options->hazards = 0;
+  return OPDECK_OK;
+}
+
+opdeck_status od_read_emulator_options(const opdeck_ctx_desc *desc, opdeck_emu_options *options) {
+  memset(options, 0, sizeof *options);
+  options->struct_size = sizeof *options;
+  const char *text = desc->schedule != NULL ? desc->schedule : getenv("OPDECK_SCHEDULE");
+  const char *origin = desc->schedule != NULL ? "desc.schedule" : "OPDECK_SCHEDULE";
+  const opdeck_status status = text == NULL ? OPDECK_OK : read_schedule(origin, text, options);
+  return status == OPDECK_OK ? read_hazards(desc, options) : status;
+}
+
+static void keep_report(opdeck_ctx *ctx, const opdeck_launch_report *report) {
+  pthread_mutex_lock(&ctx->lock);
+  ctx->last_report = *report;
+  pthread_mutex_unlock(&ctx->lock);
+}
+
+void od_emulator_skip(const opdeck_plan *plan) {
+  const opdeck_launch_report nothing = {0};
+  keep_report(plan->ctx, &nothing);
+}
+
+opdeck_status od_emulator_begin(const opdeck_plan *plan, const od_value *values) {
+  opdeck_emu_tensor tensors[OD_MAX_PARAMS];
+  uint32_t num_tensors = 0;
+  for (int32_t slot_idx = 0; slot_idx < od_plan_num_slots(plan); ++slot_idx) {
+    const od_slot *slot = od_plan_slot(plan, slot_idx);
+    if (slot->row->kind != OPDECK_ARG_TENSOR || slot->given_idx < 0 || slot->layout.num_elems == 0) continue;
+    tensors[num_tensors++] = (opdeck_emu_tensor){
+        .name = slot->row->name,
+        .data = values[slot_idx].data,
+        .shape = slot->layout.shape,
+        .strides = slot->layout.strides,
+        .num_dims = slot->layout.rank,
+        .elem_bits = od_dtype_of(slot->layout.dtype)->bits,
+        .access = slot->row->access,
+    };
+  }
+  const od_driver *driver = plan->ctx->device.driver;
+  const int result = driver->emulator.begin(tensors, num_tensors, &plan->ctx->emulator_options);
+  return result == 0 ? OPDECK_OK : od_driver_fail(driver, "opdeck_emu_begin", result);
+}
+
+opdeck_status od_emulator_end(const opdeck_plan *plan) {
+  const od_driver *driver = plan->ctx->device.driver;
+  opdeck_emu_report counted;
+  memset(&counted, 0, sizeof counted);
+  counted.struct_size = sizeof counted;
+  const int result = driver->emulator.end(&counted);
+  if (result != 0) return od_driver_fail(driver, "opdeck_emu_end", result);
+  opdeck_launch_report report = {
+      .num_launches = counted.num_launches,
+      .num_ctas = counted.num_ctas,
+      .warp_instructions = counted.warp_instructions,
+      .mma_macs = counted.mma_macs,
+      .tma_load_bytes = counted.tma_load_bytes,
+      .tma_store_bytes = counted.tma_store_bytes,
+  };
+  memcpy(report.cubin_sha256, counted.cubin_sha256, sizeof report.cubin_sha256);
+  keep_report(plan->ctx, &report);
+  return OPDECK_OK;
+}
