@@ -1,0 +1,126 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The plan: rows of the registry, narrowed, and what a plugin's fusions add; the commands that show and build it."""
+
+from __future__ import annotations
+
+import enum
+import importlib.metadata
+from dataclasses import dataclass
+from pathlib import Path
+from typing import ClassVar
+
+import pytest
+from copy_plugin.family import DTYPES, Affine
+from typer.testing import CliRunner
+
+from opdeck.aot import cli
+from opdeck.aot.plan import Selection, instances, plan
+from opdeck.core.errors import ArgumentError
+from opdeck.core.fusion import Causal, Float32Leaf, Fusion
+from opdeck.core.registry import Registry, registry
+
+
+@pytest.fixture(scope="module")
+def with_copy() -> Registry:
+    group = "opdeck.plugins"
+    return Registry(
+        [
+            importlib.metadata.EntryPoint("copy_plugin", "copy_plugin.plugin", group),
+            importlib.metadata.EntryPoint("fmha_fwd", "opdeck.plugins.fmha_fwd.plugin", group),
+        ]
+    )
+
+
+def test_all_rows_but_the_references(with_copy: Registry):
+    rows = plan(with_copy, Selection(families=("fmha_fwd",)))
+    assert {row.arch for row in rows} == {"sm_90a", "sm_100a", "sm_103a"}
+    assert len({row.id for row in rows}) == len(rows)
+    assert all(row in rows for row in with_copy.variants("fmha_fwd", arch="sm_100a"))
+
+
+def test_selections_narrow_one_another(with_copy: Registry):
+    rows = plan(with_copy, Selection(("copy",), archs=("sm_90a", "sm_103a"), dtypes=("fp16",), fusions=("none",)))
+    assert [row.id for row in rows] == ["copy_sm103a_fp16_none", "copy_sm90a_fp16_none"]
+
+
+@pytest.mark.parametrize(
+    ("selection", "message"),
+    [
+        (Selection(families=("fmha",)), r"family: got 'fmha', want copy\|fmha_fwd"),
+        (Selection(("copy",), archs=("sm_80",)), r"arch: got 'sm_80', want sm_100a\|sm_103a\|sm_90a"),
+        (Selection(("copy",), dtypes=("fp8",)), r"dtype: got 'fp8', want fp16\|fp32"),
+        (Selection(("copy",), fusions=("causal",)), "fusion: got 'causal', want none"),
+        (Selection(plugins=("alibi",)), r"plugin: got 'alibi', want .*copy_plugin\|fmha_fwd"),
+    ],
+)
+def test_a_selection_of_nothing_is_an_error(with_copy: Registry, selection: Selection, message: str):
+    with pytest.raises(ArgumentError, match=message):
+        plan(with_copy, selection)
+
+
+def test_a_plugin_brings_its_family_and_its_fusions(with_copy: Registry):
+    rows = plan(with_copy, Selection(families=("copy",), plugins=("copy_plugin",)))
+    assert {row.fusion_name for row in rows} == {"none", "copy_plugin.affine"}
+    assert len(rows) == len({row.id for row in rows}) == 3 * len(DTYPES) * 2
+
+
+class Side(enum.Enum):
+    LEFT = "left"
+    RIGHT = "right"
+
+
+@dataclass(frozen=True)
+class Shifted(Fusion):
+    width: Float32Leaf
+    side: Side
+    inclusive: bool
+    rank: int = 3
+    extra: Float32Leaf = None
+
+    name: ClassVar[str] = "test.shifted"
+
+
+@dataclass(frozen=True)
+class Unbounded(Fusion):
+    rank: int
+
+    name: ClassVar[str] = "test.unbounded"
+
+
+def test_instances_are_all_static_values():
+    assert [fusion.canonical_name for fusion in instances(Causal)] == [
+        "causal[align=bottom_right]",
+        "causal[align=top_left]",
+    ]
+    shifted = list(instances(Shifted))
+    assert [(fusion.side, fusion.inclusive) for fusion in shifted] == [
+        (Side.LEFT, False),
+        (Side.LEFT, True),
+        (Side.RIGHT, False),
+        (Side.RIGHT, True),
+    ]
+    assert all([leaf.name for leaf in fusion.leaves()] == ["test.shifted.width"] for fusion in shifted)
+    assert [leaf.name.rpartition(".")[2] for leaf in next(instances(Affine)).leaves()] == ["bias", "num_times", "gain"]
+    with pytest.raises(ArgumentError, match=r"Unbounded\.rank: got no default"):
+        list(instances(Unbounded))
+
+
+def test_plan_command_counts_what_it_lists():
+    runner = CliRunner()
+    counted = runner.invoke(cli.app, ["plan", "--family", "fmha_fwd", "--count"])
+    assert counted.exit_code == 0, counted.output
+    listed = runner.invoke(cli.app, ["plan", "--family", "fmha_fwd"], terminal_width=200)
+    ids = [row.id for row in plan(registry, Selection(families=("fmha_fwd",)))]
+    assert int(counted.output) == len(ids)
+    assert sum("fmha_fwd_sm" in line for line in listed.output.splitlines()) == len(ids)
+
+
+def test_build_command_makes_a_pack(tmp_path: Path, with_copy: Registry, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(cli, "registry", with_copy)
+    options = ["--family", "copy", "--arch", "sm_100a", "--dtype", "fp32", "--out", str(tmp_path), "--name", "one"]
+    result = CliRunner().invoke(cli.app, ["build", *options])
+    assert result.exit_code == 0, result.output
+    assert (tmp_path / "one.opdeck.so").stat().st_size > 0
+    assert (tmp_path / "one.json").exists()
+    assert (tmp_path / "one.kernels" / "copy_sm100a_fp32_none.ptx").exists()
+    assert "one.opdeck.so: 1 variants" in result.output.replace("\n", "")
