@@ -18,7 +18,7 @@ from cutlass.cute.nvgpu import warpgroup
 
 from opdeck.core.fusion import TileRanges
 from opdeck.plugins.fmha_fwd.sm90.config import WARPGROUP_THREADS, Config
-from opdeck.plugins.fmha_fwd.sm90.mask import FusionMask, Unmasked
+from opdeck.plugins.fmha_fwd.sm90.mask import TileMask, Unmasked
 from opdeck.plugins.fmha_fwd.sm90.operands import TiledMmas
 from opdeck.plugins.fmha_fwd.sm90.softmax import OnlineSoftmax, rows_of
 
@@ -76,7 +76,7 @@ class ConsumerRole:
         )
 
     @cute.jit
-    def run(self, softmax: OnlineSoftmax, mask: FusionMask, ranges: TileRanges) -> None:
+    def run(self, softmax: OnlineSoftmax, mask: TileMask, ranges: TileRanges) -> None:
         """Attend over the K tiles of `ranges`; leaves the output in acc_o, not yet normalised."""
         self.acc_o.fill(0.0)
         q_full, k_full, v_full = self.port.q_full, self.port.k_full, self.port.v_full
@@ -86,7 +86,9 @@ class ConsumerRole:
         k_full, v_full = self.sweep((ranges.full_end, ranges.end), mask, softmax, k_full, v_full)
 
     @cute.jit
-    def sweep(self, tiles: tuple[Int32, Int32], mask: Any, softmax: OnlineSoftmax, k_full: Any, v_full: Any) -> Any:
+    def sweep(
+        self, tiles: tuple[Int32, Int32], mask: TileMask, softmax: OnlineSoftmax, k_full: Any, v_full: Any
+    ) -> Any:
         """Attend over the K tiles [tiles[0], tiles[1]) under one mask; returns the advanced pipeline ends."""
         for k_tile in cutlass.range(tiles[0], tiles[1], unroll=1):
             k_stage = k_full.wait_and_advance()

@@ -10,7 +10,6 @@ Limits: softmax_scale > 0; strides multiples of 16 bytes (tensor maps), head dim
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -18,7 +17,8 @@ import cutlass
 import cutlass.cute as cute
 from cutlass import Float32, Int32, Int64, utils
 
-from opdeck.core.fusion import Fusion, Residual
+from opdeck.core.errors import ArgumentTypeError
+from opdeck.core.fusion import Mask, Residual
 from opdeck.core.fusion.intmath import ceil_div, min_
 from opdeck.core.kernels.pipelines import make_pipelines
 from opdeck.core.kernels.schedule import heads_per_section
@@ -27,7 +27,7 @@ from opdeck.core.variant import Variant
 from opdeck.plugins.fmha_fwd.sm90.config import ELEM_BYTES, SMEM_ALIGN_BYTES, WGMMA_M, Config
 from opdeck.plugins.fmha_fwd.sm90.consumer import ConsumerPort, ConsumerRole
 from opdeck.plugins.fmha_fwd.sm90.load import LoadPort, LoadRole
-from opdeck.plugins.fmha_fwd.sm90.mask import FusionMask
+from opdeck.plugins.fmha_fwd.sm90.mask import TileMask, masked_tiles
 from opdeck.plugins.fmha_fwd.sm90.operands import Operands, TmaTile
 from opdeck.plugins.fmha_fwd.sm90.softmax import OnlineSoftmax, rows_of
 from opdeck.plugins.fmha_fwd.sm90.store import StorePort, StoreRole
@@ -36,22 +36,24 @@ from opdeck.plugins.fmha_fwd.sm90.work import Sizes, Work
 DTYPES = {"fp16": cutlass.Float16, "bf16": cutlass.BFloat16}
 
 
-def make(variant: Variant) -> Callable[..., None]:
+def make(variant: Variant) -> Any:
     """The @cute.jit entry of a variant: entry(q, k, v, o, lse, softmax_scale, *leaves, stream).
 
-    Raises: ValueError when the variant's config could not run.
+    Raises: ValueError when the variant's config could not run; ArgumentTypeError when its fusion is no Mask.
     """
     config = Config.from_mapping(variant.static_dims["dqk"], variant.config)
     config.check()
     fusion = Residual() if variant.fusion is None else variant.fusion
+    if not isinstance(fusion, Mask):
+        raise ArgumentTypeError(f"fusion of {variant.id}", fusion.canonical_name, "a Mask, or none")
     cta = Cta(config, Operands(config, DTYPES[variant.dtype]))
 
     @cute.kernel
-    def kernel(maps: Any, lse: cute.Tensor, softmax_scale: Float32, section_heads: Int32, leaves: Any):
+    def kernel(maps: Any, lse: cute.Tensor, softmax_scale: Float32, section_heads: Int32, leaves: Any) -> None:
         cta.run(maps, lse, softmax_scale, section_heads, fusion.with_leaves(leaves))
 
     @cute.jit
-    def entry(q, k, v, o, lse, softmax_scale, *leaves_and_stream):  # type: ignore[no-untyped-def]
+    def entry(q: Any, k: Any, v: Any, o: Any, lse: Any, softmax_scale: Any, *leaves_and_stream: Any) -> None:
         *leaves, stream = leaves_and_stream
         (batch, sq, num_heads, _), (_, sk, num_kv_heads, _) = q.shape, k.shape
         kv_head_bytes = sk * (2 * config.head_dim * ELEM_BYTES)
@@ -77,7 +79,7 @@ class Cta:
     operands: Operands
 
     @cute.jit
-    def run(self, maps: Any, lse: cute.Tensor, softmax_scale: Float32, section_heads: Int32, fusion: Fusion) -> None:
+    def run(self, maps: Any, lse: cute.Tensor, softmax_scale: Float32, section_heads: Int32, fusion: Mask) -> None:
         """Find the CTA's work, make its shared memory and pipelines, and give each warpgroup its role."""
         config = self.config
         mQ, mK = maps[0][1], maps[1][1]
@@ -97,11 +99,11 @@ class Cta:
             cute.arch.setmaxregister_increase(config.consumer_regs)
             port = ConsumerPort(q.smem, k.smem, v.smem, *(edges[name].make_consumer() for name in "qkv"))
             store_port = StorePort(q.smem[None, None, 0], o, lse[work.batch, work.head, None])
-            self.consume(port, store_port, work, FusionMask(fusion, work.origin, config.tile_n), softmax_scale)
+            self.consume(port, store_port, work, masked_tiles(fusion, work.origin, config.tile_n), softmax_scale)
 
     @cute.jit
     def consume(
-        self, port: ConsumerPort, store_port: StorePort, work: Work, mask: FusionMask, softmax_scale: Float32
+        self, port: ConsumerPort, store_port: StorePort, work: Work, mask: TileMask, softmax_scale: Float32
     ) -> None:
         """Consumer warpgroups: attend, normalise, store."""
         thread = cute.arch.thread_idx()[0] - self.config.roles["consumer"].first_warp * WARP_THREADS
