@@ -237,6 +237,13 @@ Expected<TensorMap> decode_tensor_map(const uint8_t* bytes_128) {
   return map;
 }
 
+Error check_first_coord(const TensorMap& map, int32_t coord) {
+  const int32_t step = is_slotted(map.type) ? 128 : map.type == TensorMapType::u4_align8 ? 2 : 1;
+  if (coord % step == 0) return {};
+  return message("cp.async.bulk.tensor: coordinate 0 is ", coord, ", want a multiple of ", step, " for ",
+                 tensor_map_type_name(map.type));
+}
+
 BoxSplit split_box(int64_t start, uint32_t box, uint64_t size) {
   const int64_t end = start + box;
   const int64_t inside_begin = std::clamp<int64_t>(start, 0, static_cast<int64_t>(size));

@@ -51,6 +51,9 @@ struct TensorMap {
 // Decodes the 128 bytes and checks all that cuTensorMapEncodeTiled checks, the base address's alignment included.
 Expected<TensorMap> decode_tensor_map(const uint8_t* bytes_128);
 
+// Whether a copy may start at coords[0]: padded types take multiples of 128, packed 4-bit ones multiples of 2.
+Error check_first_coord(const TensorMap& map, int32_t coord);
+
 // A piece of a box that is contiguous in global memory and in unswizzled shared memory.
 struct TileRun {
   uint64_t global_address;  // meaningless where !in_bounds
