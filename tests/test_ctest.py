@@ -26,7 +26,7 @@ CONSUMER_C = """\
 #include <stdio.h>
 int main(void) {
   opdeck_ctx *ctx = NULL;
-  opdeck_ctx_desc desc = {.struct_size = sizeof desc, .hazards = -1, .device = "no-such-device"};
+  opdeck_ctx_desc desc = {.struct_size = sizeof desc, .device = "no-such-device"};
   opdeck_status status = opdeck_ctx_create(&desc, &ctx);
   printf("%s\\n", opdeck_last_error());
   return status == OPDECK_INVALID_ARGUMENT && ctx == NULL ? 0 : 1;

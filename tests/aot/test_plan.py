@@ -3,20 +3,16 @@
 
 from __future__ import annotations
 
-import enum
 import importlib.metadata
-from dataclasses import dataclass
 from pathlib import Path
-from typing import ClassVar
 
 import pytest
-from copy_plugin.family import DTYPES, Affine
+from copy_plugin.family import DTYPES
 from typer.testing import CliRunner
 
 from opdeck.aot import cli
-from opdeck.aot.plan import Selection, instances, plan
+from opdeck.aot.plan import Selection, plan
 from opdeck.core.errors import ArgumentError
-from opdeck.core.fusion import Causal, Float32Leaf, Fusion
 from opdeck.core.registry import Registry, registry
 
 
@@ -49,8 +45,8 @@ def test_selections_narrow_one_another(with_copy: Registry):
         (Selection(families=("fmha",)), r"family: got 'fmha', want copy\|fmha_fwd"),
         (Selection(("copy",), archs=("sm_80",)), r"arch: got 'sm_80', want sm_100a\|sm_103a\|sm_90a"),
         (Selection(("copy",), dtypes=("fp8",)), r"dtype: got 'fp8', want fp16\|fp32"),
-        (Selection(("copy",), fusions=("causal",)), "fusion: got 'causal', want none"),
-        (Selection(plugins=("alibi",)), r"plugin: got 'alibi', want .*copy_plugin\|fmha_fwd"),
+        (Selection(("copy",), fusions=("causal",)), r"fusion: got 'causal', want copy_plugin\.affine\|none"),
+        (Selection(plugins=("alibi",)), r"plugin: got 'alibi', want copy_plugin\|fmha_fwd"),
     ],
 )
 def test_a_selection_of_nothing_is_an_error(with_copy: Registry, selection: Selection, message: str):
@@ -59,50 +55,10 @@ def test_a_selection_of_nothing_is_an_error(with_copy: Registry, selection: Sele
 
 
 def test_a_plugin_brings_its_family_and_its_fusions(with_copy: Registry):
-    rows = plan(with_copy, Selection(families=("copy",), plugins=("copy_plugin",)))
+    rows = plan(with_copy, Selection(plugins=("copy_plugin",)))
+    assert {row.family for row in rows} == {"copy"}
     assert {row.fusion_name for row in rows} == {"none", "copy_plugin.affine"}
     assert len(rows) == len({row.id for row in rows}) == 3 * len(DTYPES) * 2
-
-
-class Side(enum.Enum):
-    LEFT = "left"
-    RIGHT = "right"
-
-
-@dataclass(frozen=True)
-class Shifted(Fusion):
-    width: Float32Leaf
-    side: Side
-    inclusive: bool
-    rank: int = 3
-    extra: Float32Leaf = None
-
-    name: ClassVar[str] = "test.shifted"
-
-
-@dataclass(frozen=True)
-class Unbounded(Fusion):
-    rank: int
-
-    name: ClassVar[str] = "test.unbounded"
-
-
-def test_instances_are_all_static_values():
-    assert [fusion.canonical_name for fusion in instances(Causal)] == [
-        "causal[align=bottom_right]",
-        "causal[align=top_left]",
-    ]
-    shifted = list(instances(Shifted))
-    assert [(fusion.side, fusion.inclusive) for fusion in shifted] == [
-        (Side.LEFT, False),
-        (Side.LEFT, True),
-        (Side.RIGHT, False),
-        (Side.RIGHT, True),
-    ]
-    assert all([leaf.name for leaf in fusion.leaves()] == ["test.shifted.width"] for fusion in shifted)
-    assert [leaf.name.rpartition(".")[2] for leaf in next(instances(Affine)).leaves()] == ["bias", "num_times", "gain"]
-    with pytest.raises(ArgumentError, match=r"Unbounded\.rank: got no default"):
-        list(instances(Unbounded))
 
 
 def test_plan_command_counts_what_it_lists():
@@ -117,7 +73,8 @@ def test_plan_command_counts_what_it_lists():
 
 def test_build_command_makes_a_pack(tmp_path: Path, with_copy: Registry, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(cli, "registry", with_copy)
-    options = ["--family", "copy", "--arch", "sm_100a", "--dtype", "fp32", "--out", str(tmp_path), "--name", "one"]
+    options = ["--family", "copy", "--arch", "sm_100a", "--dtype", "fp32", "--fusion", "none"]
+    options += ["--out", str(tmp_path), "--name", "one"]
     result = CliRunner().invoke(cli.app, ["build", *options])
     assert result.exit_code == 0, result.output
     assert (tmp_path / "one.opdeck.so").stat().st_size > 0
