@@ -20,7 +20,11 @@ from opdeck.core.errors import ArgumentError
 
 @dataclass(frozen=True)
 class Tolerance:
-    """How far a result may be from the float64 oracle: absolute (largest, mean) and ||x - ref|| / ||ref||."""
+    """How far a result x may be from the float64 oracle ref.
+
+    max_abs: largest |x - ref| / max(1, |ref|): absolute up to 1, in proportion beyond, since rounding the output alone
+    costs 2^-9 |ref| in bf16. mean_abs: mean |x - ref|. relative: ||x - ref|| / ||ref||.
+    """
 
     max_abs: float
     mean_abs: float

@@ -49,12 +49,16 @@ class Family:
 
     call: the public signature; turns the user's arguments into a Request, or raises an ArgumentError.
     rows: the variants of given fusions, in priority order. fusions: those that packs hold without anybody asking.
+    fusion_type: what may be given beyond these; None when nothing may.
+    commands: "module:function" of the typer commands `opdeck run NAME` and `opdeck explain NAME`, by "run" and "explain".
     """
 
     schema: FamilySchema
     call: Callable[..., Request]
     rows: Callable[[Sequence[Fusion | None]], tuple[Variant, ...]]
-    fusions: tuple[Fusion | None, ...] = field(default=(None,))
+    fusions: tuple[Fusion | None, ...] = (None,)
+    fusion_type: type[Fusion] | None = None
+    commands: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def name(self) -> str:

@@ -27,5 +27,6 @@ def opdeck_operators() -> Sequence[Family]:  # type: ignore[empty-body]
 
 
 @hookspec
-def opdeck_fusions() -> Sequence[type[Fusion]]:  # type: ignore[empty-body]
-    """The fusion classes of the plugin, each named "PLUGIN.fusion" after its entry point."""
+def opdeck_fusions() -> Sequence[Fusion]:  # type: ignore[empty-body]
+    """The fusions of the plugin, each named "PLUGIN.fusion" after its entry point: one instance for each combination of
+    static values that packs shall hold. Leaf values do not matter, only which leaves are there."""

@@ -8,9 +8,10 @@ ones makes views, finds its plan by key, allocates the outputs that were not giv
 
 from __future__ import annotations
 
+import importlib
 import inspect
 import math
-from collections.abc import Hashable, Mapping
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -77,12 +78,18 @@ class Operator:
     def schema(self) -> FamilySchema:
         return self._family.schema
 
-    def variants(self, fusion: Fusion | None = None) -> tuple[Variant, ...]:
-        """Rows in priority order, with those of `fusion` when it is not one that the family lists itself."""
-        fusions = self._family.fusions
-        if fusion is not None and fusion_key(fusion) not in {fusion_key(known) for known in fusions}:
-            fusions = (*fusions, fusion.without_values())
-        return self._family.rows(fusions)
+    def variants(self, fusions: Sequence[Fusion | None] = ()) -> tuple[Variant, ...]:
+        """Rows in priority order, with those of the fusions that the family does not list itself but may be given."""
+        rows = {fusion_key(fusion): fusion for fusion in self._family.fusions}
+        for fusion in fusions:
+            if self._family.fusion_type is not None and isinstance(fusion, self._family.fusion_type):
+                rows.setdefault(fusion_key(fusion), fusion.without_values())
+        return self._family.rows(tuple(rows.values()))
+
+    def command(self, name: str) -> Callable[..., None] | None:
+        """The family's typer command, "run" or "explain"; None when it has none."""
+        module_name, _, attribute = self._family.commands.get(name, "").partition(":")
+        return getattr(importlib.import_module(module_name), attribute) if module_name else None
 
     def __call__(self, *args: Any, device: Device | str | None = None, stream: Any = None, **kwargs: Any) -> Any:
         request = self._family.call(*args, **kwargs)
@@ -113,7 +120,7 @@ class Operator:
 
     def explain(self, problem: Problem) -> tuple[Refusal, ...]:
         """For each variant, in priority order, why it refuses the problem."""
-        return tuple(Refusal(row, tuple(row.refusals(problem))) for row in self.variants(problem.fusion))
+        return tuple(Refusal(row, tuple(row.refusals(problem))) for row in self.variants((problem.fusion,)))
 
     def select(self, problem: Problem) -> Variant:
         """The first variant, in priority order, that accepts the problem.

@@ -13,16 +13,14 @@ import importlib.metadata
 import threading
 import warnings
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, field
 
 import pluggy
 
 from opdeck.core import hookspecs
 from opdeck.core.errors import ArgumentError, PluginError
 from opdeck.core.family import Family
-from opdeck.core.fusion import Fusion, builtin_fusions
-from opdeck.core.fusion.base import field_specs
+from opdeck.core.fusion import Fusion
 from opdeck.core.operator import Operator
 from opdeck.core.schema import FamilySchema
 from opdeck.core.variant import Variant
@@ -32,11 +30,14 @@ class PluginWarning(UserWarning):
     """A plugin was left out. Its message says which and why."""
 
 
-@dataclass(frozen=True)
+@dataclass
 class _Contents:
-    operators: Mapping[str, Operator]
-    fusions: Mapping[str, type[Fusion]]
-    problems: tuple[str, ...]
+    """fusions: by canonical name. owners: the plugin of each family and fusion name."""
+
+    operators: dict[str, Operator] = field(default_factory=dict)
+    fusions: dict[str, Fusion] = field(default_factory=dict)
+    owners: dict[str, str] = field(default_factory=dict)
+    problems: list[str] = field(default_factory=list)
 
 
 class Registry:
@@ -53,7 +54,7 @@ class Registry:
         """
         operators = self._contents.operators
         if family not in operators:
-            raise ArgumentError("family", repr(family), "|".join(sorted(operators)), self._why_left_out())
+            raise ArgumentError("family", repr(family), "|".join(sorted(operators)), "; ".join(self.problems))
         return operators[family]
 
     def families(self) -> tuple[str, ...]:
@@ -67,20 +68,22 @@ class Registry:
     ) -> tuple[Variant, ...]:
         """Rows in priority order; arch ("sm_100a", "cpu") and fusion (a canonical name) narrow them."""
         names = self.families() if family is None else (family,)
-        rows = (row for name in names for row in self.get(name).variants())
+        fusions = tuple(self._contents.fusions.values())
+        rows = (row for name in names for row in self.get(name).variants(fusions))
         return tuple(row for row in rows if arch in (None, row.arch) and fusion in (None, row.fusion_name))
 
-    def fusions(self) -> Mapping[str, type[Fusion]]:
-        """Fusion classes by name, the built-in ones and those of plugins."""
+    def fusions(self) -> Mapping[str, Fusion]:
+        """The fusions that plugins offer, by canonical name."""
         return self._contents.fusions
+
+    def owner(self, name: str) -> str:
+        """The plugin that offers a family or a fusion (by its name, "PLUGIN.fusion"); "opdeck" for what is built in."""
+        return self._contents.owners.get(name, "opdeck")
 
     @property
     def problems(self) -> tuple[str, ...]:
         """What is wrong with the plugins that were left out, one line each."""
-        return self._contents.problems
-
-    def _why_left_out(self) -> str:
-        return "; ".join(self.problems)
+        return tuple(self._contents.problems)
 
     @functools.cached_property
     def _contents(self) -> _Contents:
@@ -91,60 +94,44 @@ class Registry:
 def _load(entry_points: Iterable[importlib.metadata.EntryPoint] | None) -> _Contents:
     if entry_points is None:
         entry_points = importlib.metadata.entry_points(group=hookspecs.ENTRY_POINT_GROUP)
-    operators: dict[str, Operator] = {}
-    fusions: dict[str, type[Fusion]] = {cls.name: cls for cls in builtin_fusions()}
-    problems: list[str] = []
-    owners: dict[str, str] = {}
+    contents = _Contents()
     for entry_point in sorted(entry_points, key=lambda entry_point: entry_point.name):
         try:
-            _add_plugin(entry_point, operators, fusions, owners)
+            _add_plugin(entry_point, contents)
         except Exception as error:  # whatever a plugin raises, the others must load
             problem = f"plugin {entry_point.name} ({entry_point.value}) left out: {type(error).__name__}: {error}"
-            problems.append(problem)
+            contents.problems.append(problem)
             warnings.warn(problem, PluginWarning, stacklevel=2)
-    return _Contents(operators, fusions, tuple(problems))
+    return contents
 
 
-def _add_plugin(
-    entry_point: importlib.metadata.EntryPoint,
-    operators: dict[str, Operator],
-    fusions: dict[str, type[Fusion]],
-    owners: dict[str, str],
-) -> None:
+def _add_plugin(entry_point: importlib.metadata.EntryPoint, contents: _Contents) -> None:
     """Adds all that a plugin offers, or nothing when any of it is wrong."""
     manager = pluggy.PluginManager(hookspecs.PROJECT)
     manager.add_hookspecs(hookspecs)
     manager.register(entry_point.load(), name=entry_point.name)
     manager.check_pending()
-    families: list[Family] = _flat(manager.hook.opdeck_operators())
-    classes: list[type[Fusion]] = _flat(manager.hook.opdeck_fusions())
-    new_operators: dict[str, Operator] = {}
+    families = [family for result in manager.hook.opdeck_operators() for family in result]
+    offered = [fusion for result in manager.hook.opdeck_fusions() for fusion in result]
+    operators = {}
     for family in families:
-        if not isinstance(family, Family):
-            raise PluginError(f"opdeck_operators: got {type(family).__qualname__}, want Family objects")
-        _refuse_duplicate("family", family.name, {**operators, **new_operators}, owners)
-        new_operators[family.name] = Operator(family)
-        _check_rows(family)
-    new_fusions: dict[str, type[Fusion]] = {}
-    for cls in classes:
-        _check_fusion(cls, entry_point.name)
-        _refuse_duplicate("fusion", cls.name, {**fusions, **new_fusions}, owners)
-        new_fusions[cls.name] = cls
-    operators.update(new_operators)
-    fusions.update(new_fusions)
-    owners.update(dict.fromkeys([*new_operators, *new_fusions], entry_point.name))
+        _check_family(family, {**contents.operators, **operators}, contents)
+        operators[family.name] = Operator(family)
+    fusions: dict[str, Fusion] = {}
+    for fusion in offered:
+        _check_fusion(fusion, entry_point.name, fusions)
+        fusions[fusion.canonical_name] = fusion.without_values()
+    contents.operators.update(operators)
+    contents.fusions.update(fusions)
+    names = [*operators, *(fusion.name for fusion in fusions.values())]
+    contents.owners.update(dict.fromkeys(names, entry_point.name))
 
 
-def _flat(results: list[Any]) -> list[Any]:
-    return [item for result in results for item in result]
-
-
-def _refuse_duplicate(kind: str, name: str, known: Mapping[str, object], owners: Mapping[str, str]) -> None:
-    if name in known:
-        raise PluginError(f"{kind} {name!r} is there already, from plugin {owners.get(name, 'opdeck')}")
-
-
-def _check_rows(family: Family) -> None:
+def _check_family(family: object, known: Mapping[str, Operator], contents: _Contents) -> None:
+    if not isinstance(family, Family):
+        raise PluginError(f"opdeck_operators: got {type(family).__qualname__}, want Family objects")
+    if family.name in known:
+        raise PluginError(f"family {family.name!r} is there already, from plugin {contents.owners.get(family.name)}")
     seen: set[str] = set()
     for row in family.rows(family.fusions):
         if row.id in seen:
@@ -154,14 +141,17 @@ def _check_rows(family: Family) -> None:
         seen.add(row.id)
 
 
-def _check_fusion(cls: type[Fusion], plugin: str) -> None:
-    if not (isinstance(cls, type) and issubclass(cls, Fusion)):
-        raise PluginError(f"opdeck_fusions: got {cls!r}, want classes derived from Fusion")
+def _check_fusion(fusion: object, plugin: str, known: Mapping[str, Fusion]) -> None:
+    if not isinstance(fusion, Fusion):
+        raise PluginError(f"opdeck_fusions: got {fusion!r}, want instances of classes derived from Fusion")
+    cls = type(fusion)
     name = getattr(cls, "name", None)
     if not isinstance(name, str) or not name.startswith(f"{plugin}."):
         want = f"{plugin}.{cls.__name__.lower()}"
         raise PluginError(f"fusion {cls.__qualname__}: got name {name!r}, want one such as {want!r}")
-    field_specs(cls)
+    for other in known.values():
+        if other.canonical_name == fusion.canonical_name or (other.name == name and type(other) is not cls):
+            raise PluginError(f"fusion {fusion.canonical_name!r} occurs twice")
 
 
 registry = Registry()

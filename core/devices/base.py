@@ -31,6 +31,18 @@ class LaunchArgs:
     stream: Any
 
 
+@dataclass(frozen=True)
+class LaunchReport:
+    """What the emulator counted in a launch. MACs are those of wgmma and tcgen05.mma."""
+
+    cubin_sha256: str
+    num_ctas: int
+    warp_instructions: int
+    mma_macs: int
+    tma_load_bytes: int
+    tma_store_bytes: int
+
+
 class Launcher(Protocol):
     """A variant ready to run. All calls have tensors of the same signatures."""
 
@@ -51,4 +63,8 @@ class Device(Protocol):
 
     def launcher(self, schema: FamilySchema, variant: Variant) -> Launcher:
         """Gets the variant's kernel: loaded, from the cache, or compiled now."""
+        ...
+
+    def last_report(self) -> LaunchReport | None:
+        """Counts of the device's last launch; None where nothing counts."""
         ...

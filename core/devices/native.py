@@ -11,13 +11,12 @@ import sys
 import threading
 from collections import deque
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any
 
 from opdeck.core import dtypes
 from opdeck.core.arch import arch
 from opdeck.core.arrays import TensorView
-from opdeck.core.devices.base import LaunchArgs
+from opdeck.core.devices.base import LaunchArgs, LaunchReport
 from opdeck.core.errors import (
     ArgumentError,
     ArgumentTypeError,
@@ -34,19 +33,7 @@ from opdeck.core.variant import Variant
 
 _DEVICE_TYPES = {"cpu": 1, "cuda": 2}
 _ARG_KINDS = {"tensor": 1, "i32": 2, "f32": 3}
-_HAZARDS = {"off": 0, "on": 1, None: -1}
-
-
-@dataclass(frozen=True)
-class LaunchReport:
-    """What the emulator counted in a device's last launch; all zero on a GPU."""
-
-    cubin_sha256: str
-    num_ctas: int
-    warp_instructions: int
-    mma_macs: int
-    tma_load_bytes: int
-    tma_store_bytes: int
+_HAZARDS = {None: 0, "on": 1, "off": 2}
 
 
 class NativeDevice:
@@ -74,8 +61,10 @@ class NativeDevice:
                 self.check(self._lib.opdeck_ctx_load_pack(self._ctx, str(pack).encode()))
         return NativeLauncher(self, schema, variant)
 
-    def last_report(self) -> LaunchReport:
-        """Counts of the last launch on this device."""
+    def last_report(self) -> LaunchReport | None:
+        """Counts of the last launch on this device; None for a GPU, which counts nothing."""
+        if not self.name.startswith("emulator:"):
+            return None
         report = self._ffi.new("opdeck_launch_report *")
         report.struct_size = self._ffi.sizeof("opdeck_launch_report")
         self.check(self._lib.opdeck_ctx_last_report(self._ctx, report))

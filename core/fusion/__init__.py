@@ -15,7 +15,7 @@ from opdeck.core.fusion.base import (
     TileRanges,
     tensor_leaf,
 )
-from opdeck.core.fusion.masks import Align, Causal, Residual, builtin_fusions
+from opdeck.core.fusion.masks import Align, Causal, Residual
 
 __all__ = [
     "Align",
@@ -32,6 +32,5 @@ __all__ = [
     "TensorLeaf",
     "Tile",
     "TileRanges",
-    "builtin_fusions",
     "tensor_leaf",
 ]

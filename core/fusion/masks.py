@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from opdeck.core.errors import ArgumentError
-from opdeck.core.fusion.base import Fusion, IntervalMask, TileRanges
+from opdeck.core.fusion.base import IntervalMask, TileRanges
 from opdeck.core.fusion.intmath import IntLike, ceil_div, clamp, floor_div, min_
 
 
@@ -69,8 +69,3 @@ class Causal(IntervalMask):
         _, k_end_first = self.visible_interval(q_begin, sq, sk)
         _, k_end_last = self.visible_interval(q_end - 1, sq, sk)
         return TileRanges(0, 0, floor_div(k_end_first, tile_n), ceil_div(k_end_last, tile_n))
-
-
-def builtin_fusions() -> tuple[type[Fusion], ...]:
-    """The fusions that opdeck itself offers."""
-    return (Residual, Causal)

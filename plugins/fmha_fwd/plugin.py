@@ -4,10 +4,23 @@
 from __future__ import annotations
 
 from opdeck.core.family import Family
+from opdeck.core.fusion import Mask
 from opdeck.core.hookspecs import hookimpl
 from opdeck.plugins.fmha_fwd import spec, variants
 
 
 @hookimpl
 def opdeck_operators() -> list[Family]:
-    return [Family(schema=spec.SCHEMA, call=spec.call, rows=variants.rows, fusions=variants.FUSIONS)]
+    return [
+        Family(
+            schema=spec.SCHEMA,
+            call=spec.call,
+            rows=variants.rows,
+            fusions=variants.FUSIONS,
+            fusion_type=Mask,
+            commands={
+                "run": "opdeck.plugins.fmha_fwd.commands:run",
+                "explain": "opdeck.plugins.fmha_fwd.commands:explain",
+            },
+        )
+    ]

@@ -12,7 +12,7 @@ from typing import Any
 from opdeck.core import arrays
 from opdeck.core.errors import ArgumentError, ArgumentTypeError
 from opdeck.core.family import OutputSpec, Request
-from opdeck.core.fusion import Fusion, Residual
+from opdeck.core.fusion import Mask, Residual
 from opdeck.core.schema import ArgSpec, FamilySchema, Rule
 
 _DTYPES = ("fp16", "bf16")
@@ -68,7 +68,7 @@ def call(
     q: Any,
     k: Any,
     v: Any,
-    mask: Fusion | None = None,
+    mask: Mask | None = None,
     softmax_scale: float | None = None,
     return_lse: bool = False,
     out: Any = None,
@@ -81,7 +81,7 @@ def call(
     q: (B, Sq, Hq, D). k: (B, Sk, Hk, D). v: (B, Sk, Hk, Dv). Hq is a multiple of Hk: query head h reads key head
     h // (Hq // Hk). fp16 or bf16, all three alike; any strides whose last is 1 and whose others are multiples of 16
     bytes.
-    mask: None (every key) or a fusion such as Causal().
+    mask: None (every key) or a Mask such as Causal().
     softmax_scale: > 0; None is 1 / sqrt(D).
     out: (B, Sq, Hq, Dv) of q's dtype, or None for a new array of q's library.
     lse: (B, Hq, Sq) fp32, natural log of the sum of exponentials, whatever the layout; given or with return_lse=True.
@@ -94,8 +94,8 @@ def call(
     """
     for name in unknown:
         raise ArgumentTypeError(name, "an argument that fmha_fwd does not have", _ALIASES.get(name, "one that it has"))
-    if mask is not None and not isinstance(mask, Fusion):
-        raise ArgumentTypeError("mask", repr(mask), "None or a Fusion", "such as Causal() of opdeck.core.fusion")
+    if mask is not None and not isinstance(mask, Mask):
+        raise ArgumentTypeError("mask", repr(mask), "None or a Mask", "such as Causal() of opdeck.core.fusion")
     if not isinstance(layout, str) or layout not in _LAYOUTS:
         raise ArgumentError("layout", repr(layout), "|".join(_LAYOUTS))
     order = _LAYOUTS[layout]

@@ -1,0 +1,44 @@
+# SPDX-License-Identifier: Apache-2.0
+"""devices.py: the device that a command runs on.
+
+Who calls it: the commands of families.
+"""
+
+from __future__ import annotations
+
+import os
+from typing import Annotated
+
+import typer
+
+from opdeck.core.devices import Device, open_device
+from opdeck.core.devices.find import DEVICE_VARIABLE
+from opdeck.core.errors import DriverError
+
+NO_GPU_DEVICE = "emulator:sm_100a"
+
+DeviceOption = Annotated[
+    str | None,
+    typer.Option(
+        "--device",
+        help=f"cuda:N, emulator:sm_100a|sm_103a|sm_90a or cpu. Default: {DEVICE_VARIABLE}, a GPU, else {NO_GPU_DEVICE}.",
+    ),
+]
+ScheduleOption = Annotated[
+    str | None,
+    typer.Option("--schedule", help="When the emulator completes asynchronous work: eager, lazy or random[:SEED]."),
+]
+HazardsOption = Annotated[
+    str | None, typer.Option("--hazards", help="Whether the emulator looks for hazards: on, off.")
+]
+
+
+def command_device(name: str | None, schedule: str | None, hazards: str | None) -> Device:
+    """The device of the options: the one named, else of OPDECK_DEVICE, else a GPU where there is one, else the emulator."""
+    named = name or os.environ.get(DEVICE_VARIABLE)
+    if named:
+        return open_device(named, schedule, hazards)
+    try:
+        return open_device("cuda:0")
+    except DriverError:
+        return open_device(NO_GPU_DEVICE, schedule, hazards)

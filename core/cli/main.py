@@ -1,0 +1,60 @@
+# SPDX-License-Identifier: Apache-2.0
+"""main.py: the `opdeck` command: list, explain, run FAMILY, aot.
+
+Who calls it: the console script. Exit status: 0 done and right, 1 an error or a failed verification, 2 a wrong command
+line.
+"""
+
+from __future__ import annotations
+
+import sys
+from typing import Annotated
+
+import typer
+
+from opdeck.core.cli.text import print_table
+from opdeck.core.errors import OpdeckError
+from opdeck.core.registry import registry
+
+_HELP = "Attention kernels, compiled ahead of time: list, explain, run, build."
+
+# A traceback of rich's would hide the one line that matters.
+app = typer.Typer(no_args_is_help=True, pretty_exceptions_enable=False, help=_HELP)
+
+Family = Annotated[str | None, typer.Argument(help="Operator family; all when left out.")]
+Arch = Annotated[str | None, typer.Option("--arch", help="sm_100a, sm_103a, sm_90a or cpu.")]
+FusionName = Annotated[str | None, typer.Option("--fusion", help="Canonical name, 'none' without one.")]
+
+
+def main() -> None:
+    """Runs the command; an OpdeckError is one message on stderr and exit status 1."""
+    _mount()
+    try:
+        app()
+    except OpdeckError as error:
+        print(f"opdeck: {error}", file=sys.stderr)
+        raise SystemExit(1) from None
+
+
+def _mount() -> None:
+    """Adds `aot`, `run` and `explain` with a subcommand a family."""
+    from opdeck.aot.cli import app as aot_app
+
+    app.add_typer(aot_app, name="aot")
+    run_app = typer.Typer(no_args_is_help=True, help="Run one problem and verify it against the oracle.")
+    explain_app = typer.Typer(no_args_is_help=True, help="Show which variants accept a problem, and why others do not.")
+    for name in registry.families():
+        for verb, verb_app in (("run", run_app), ("explain", explain_app)):
+            command = registry.get(name).command(verb)
+            if command is not None:
+                verb_app.command(name)(command)
+    app.add_typer(run_app, name="run")
+    app.add_typer(explain_app, name="explain")
+
+
+@app.command("list")
+def list_command(family: Family = None, arch: Arch = None, fusion: FusionName = None) -> None:
+    """List the variants, in priority order."""
+    rows = registry.variants(family, arch, fusion)
+    cells = [(row.id, row.arch, row.dtype, row.fusion_name, row.config_text) for row in rows]
+    print_table(("variant", "arch", "dtype", "fusion", "config"), cells)

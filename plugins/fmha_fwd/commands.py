@@ -1,0 +1,254 @@
+# SPDX-License-Identifier: Apache-2.0
+"""commands.py: `opdeck run fmha_fwd` and `opdeck explain fmha_fwd`.
+
+Who calls it: opdeck.core.cli, through the family's row in plugin.py.
+Source: the flags and defaults of CUTLASS example 77's fmha program. Two differences: `--mask=causal,residual` runs masked
+(there, a list runs unmasked), and results are verified unless --no-verify is given.
+"""
+
+from __future__ import annotations
+
+import re
+import time
+from dataclasses import dataclass, replace
+from math import inf
+from typing import Annotated, Any
+
+import numpy as np
+import numpy.typing as npt
+import rich
+import typer
+from rich.table import Table
+
+from opdeck.core import dtypes, registry
+from opdeck.core.cli.devices import DeviceOption, HazardsOption, ScheduleOption, command_device
+from opdeck.core.devices import Device
+from opdeck.core.errors import ArgumentError, Unsupported
+from opdeck.core.fusion import Causal, Mask, Residual
+from opdeck.core.transfer import to_memory, to_numpy
+from opdeck.core.variant import Variant
+from opdeck.core.verify import Errors, compare
+from opdeck.plugins.fmha_fwd import reference
+from opdeck.plugins.fmha_fwd.cases import Shape, expected_macs
+
+Array = npt.NDArray[Any]
+
+_ALIGN_OF_CAUSAL_TYPE = {"qbegin": "top_left", "qend": "bottom_right"}
+
+BatchOption = Annotated[int | None, typer.Option("--b", min=0, help="Batch. Default: max(1, 16384 / k).")]
+HeadsOption = Annotated[int | None, typer.Option("--h", min=0, help="Query heads. Default: 2048 / d.")]
+KeyHeadsOption = Annotated[int | None, typer.Option("--h_k", min=0, help="Key heads, a divisor of h. Default: h.")]
+QueriesOption = Annotated[int | None, typer.Option("--q", min=0, help="Queries a sequence. Default: k, or 256.")]
+KeysOption = Annotated[int | None, typer.Option("--k", min=0, help="Keys a sequence. Default: q, or 256.")]
+DimOption = Annotated[int, typer.Option("--d", min=1, help="Head dim.")]
+DtypeOption = Annotated[str, typer.Option("--dtype", help="fp16 or bf16.")]
+MaskOption = Annotated[str, typer.Option("--mask", help="Of no, residual, causal; a comma-separated list combines.")]
+CausalTypeOption = Annotated[str, typer.Option("--causal-type", help="Queries at the begin (qbegin) or end (qend).")]
+StyleOption = Annotated[str, typer.Option("--init-style", help="r normal, 1 ones, d i%128%4, s i/128%4, n zeros.")]
+QStyleOption = Annotated[str | None, typer.Option("--init-style-q", help="The same for q alone.")]
+KStyleOption = Annotated[str | None, typer.Option("--init-style-k", help="The same for k alone.")]
+VStyleOption = Annotated[str | None, typer.Option("--init-style-v", help="The same for v alone.")]
+SeedOption = Annotated[int, typer.Option("--seed", help="Of the random inputs.")]
+IterationsOption = Annotated[int, typer.Option("--iterations", min=1, help="Launches that are timed.")]
+WarmupOption = Annotated[int, typer.Option("--warmup_iterations", min=0, help="Launches before these.")]
+FilterOption = Annotated[str, typer.Option("--kernel-filter", help="Run only if the variant's id matches this regex.")]
+VerifyOption = Annotated[bool, typer.Option("--verify/--no-verify", help="Compare O and LSE with the float64 oracle.")]
+VerboseOption = Annotated[bool, typer.Option("--verbose", help="Show why other variants refuse.")]
+
+
+@dataclass(frozen=True)
+class _Run:
+    """What was launched: host inputs, host results, and the seconds of one launch."""
+
+    inputs: tuple[Array, Array, Array]
+    o: Array
+    lse: Array
+    launch_seconds: float
+
+
+def run(
+    b: BatchOption = None,
+    h: HeadsOption = None,
+    h_k: KeyHeadsOption = None,
+    q: QueriesOption = None,
+    k: KeysOption = None,
+    d: DimOption = 128,
+    dtype: DtypeOption = "bf16",
+    mask: MaskOption = "no",
+    causal_type: CausalTypeOption = "qbegin",
+    init_style: StyleOption = "r",
+    init_style_q: QStyleOption = None,
+    init_style_k: KStyleOption = None,
+    init_style_v: VStyleOption = None,
+    seed: SeedOption = 0,
+    device: DeviceOption = None,
+    schedule: ScheduleOption = None,
+    hazards: HazardsOption = None,
+    iterations: IterationsOption = 1,
+    warmup_iterations: WarmupOption = 0,
+    kernel_filter: FilterOption = "",
+    verify: VerifyOption = True,
+    verbose: VerboseOption = False,
+) -> None:
+    """Attention forward on one problem; verified against the float64 oracle. Exit status 1 when it is wrong."""
+    shape = _shape(b, h, h_k, q, k, d)
+    fusion = _fusion(mask, causal_type)
+    where = command_device(device, schedule, hazards)
+    styles = (init_style_q or init_style, init_style_k or init_style, init_style_v or init_style)
+    inputs = _inputs(shape, dtypes.dtype(dtype, "--dtype").numpy, styles, seed)
+    variant = _choose(inputs, fusion, where, kernel_filter)
+    if verbose:
+        _print_refusals(inputs, fusion, where)
+    done = _launch(inputs, fusion, where, (warmup_iterations, iterations))
+    is_right = _print_launch(done, variant, where, shape)
+    if verify:
+        is_right &= _print_errors(done, fusion)
+        print("PASS" if is_right else "FAIL")
+    if not is_right:
+        raise typer.Exit(1)
+
+
+def explain(
+    b: BatchOption = None,
+    h: HeadsOption = None,
+    h_k: KeyHeadsOption = None,
+    q: QueriesOption = None,
+    k: KeysOption = None,
+    d: DimOption = 128,
+    dtype: DtypeOption = "bf16",
+    mask: MaskOption = "no",
+    causal_type: CausalTypeOption = "qbegin",
+    device: DeviceOption = None,
+) -> None:
+    """For each variant of attention forward: whether it accepts the problem, and if not, why."""
+    shape = _shape(b, h, h_k, q, k, d)
+    where = command_device(device, None, None)
+    inputs = _inputs(shape, dtypes.dtype(dtype, "--dtype").numpy, ("n", "n", "n"), seed=0)
+    _print_refusals(inputs, _fusion(mask, causal_type), where)
+
+
+def _shape(b: int | None, h: int | None, h_k: int | None, q: int | None, k: int | None, d: int) -> Shape:
+    sq = q if q is not None else k if k is not None else 256
+    sk = k if k is not None else sq
+    hq = h if h is not None else max(1, 2048 // d)
+    batch = b if b is not None else max(1, 16384 // max(1, sk))
+    return Shape(batch, hq, h_k if h_k is not None else hq, sq, sk, d)
+
+
+def _fusion(mask: str, causal_type: str) -> Mask | None:
+    if causal_type not in _ALIGN_OF_CAUSAL_TYPE:
+        raise ArgumentError("--causal-type", repr(causal_type), "|".join(_ALIGN_OF_CAUSAL_TYPE))
+    by_name = {"no": Residual(), "residual": Residual(), "causal": Causal(align=_ALIGN_OF_CAUSAL_TYPE[causal_type])}
+    combined: Mask = Residual()
+    for name in mask.split(","):
+        if name not in by_name:
+            raise ArgumentError("--mask", repr(mask), "a comma-separated list of " + "|".join(by_name))
+        combined &= by_name[name]
+    return None if isinstance(combined, Residual) else combined
+
+
+def _inputs(shape: Shape, element: Any, styles: tuple[str, str, str], seed: int) -> tuple[Array, Array, Array]:
+    rng = np.random.default_rng(seed)
+    query_shape, key_shape = (shape.b, shape.sq, shape.hq, shape.d), (shape.b, shape.sk, shape.hk, shape.d)
+    q, k, v = (
+        _fill(extents, style, rng).astype(element)
+        for extents, style in zip((query_shape, key_shape, key_shape), styles, strict=True)
+    )
+    return q, k, v
+
+
+def _fill(extents: tuple[int, ...], style: str, rng: np.random.Generator) -> Array:
+    index = np.arange(np.prod(extents, dtype=np.int64)).reshape(extents)
+    if style == "r":
+        return rng.standard_normal(extents, np.float32)
+    if style == "d":
+        return index % 128 % 4
+    if style == "s":
+        return index // 128 % 4
+    if style in ("1", "n"):
+        return np.full(extents, float(style == "1"))
+    raise ArgumentError("--init-style", repr(style), "r|1|d|s|n")
+
+
+def _choose(inputs: tuple[Array, ...], fusion: Mask | None, where: Device, kernel_filter: str) -> Variant:
+    operator = registry.get("fmha_fwd")
+    arrays = [to_memory(array, where.memory) for array in inputs]
+    problem = operator.problem(*arrays, mask=fusion, device=where)
+    variant = operator.select(problem)
+    if re.search(kernel_filter, variant.id) is None:
+        raise Unsupported(str(problem), [f"{variant.id}: --kernel-filter={kernel_filter!r} does not match it"])
+    return variant
+
+
+def _launch(
+    inputs: tuple[Array, Array, Array], fusion: Mask | None, where: Device, num_launches: tuple[int, int]
+) -> _Run:
+    """Launches num_launches = (untimed, timed) times into outputs that hold NaN."""
+    q, k, v = (to_memory(array, where.memory) for array in inputs)
+    batch, num_q, num_heads, _ = inputs[0].shape
+    out = to_memory(np.full((*inputs[0].shape[:3], inputs[2].shape[3]), np.nan).astype(inputs[0].dtype), where.memory)
+    lse = to_memory(np.full((batch, num_heads, num_q), np.nan, np.float32), where.memory)
+    operator = registry.get("fmha_fwd")
+    begin = 0.0
+    for launch_idx in range(sum(num_launches)):
+        if launch_idx == num_launches[0]:
+            begin = time.perf_counter()
+        operator(q, k, v, mask=fusion, out=out, lse=lse, device=where)
+    host_out, host_lse = to_numpy(out), to_numpy(lse)  # waits for a GPU
+    return _Run(inputs, host_out, host_lse, (time.perf_counter() - begin) / num_launches[1])
+
+
+def _print_launch(done: _Run, variant: Variant, where: Device, shape: Shape) -> bool:
+    """Prints what ran. False when the kernel did not do the work that its tiles need."""
+    is_right = True
+    lines = {
+        "variant": variant.id,
+        "arch": variant.arch,
+        "device": where.name,
+        "config": variant.config_text or "-",
+        "problem": str(shape),
+    }
+    report = where.last_report()
+    if report is not None:
+        wanted_macs = expected_macs(shape, variant)
+        is_right = report.mma_macs == wanted_macs
+        lines |= {
+            "cubin SHA-256": report.cubin_sha256,
+            "CTAs": str(report.num_ctas),
+            "warp-instructions": str(report.warp_instructions),
+            "MMA MACs": f"{report.mma_macs} (its tiles need {wanted_macs})",
+            "TMA bytes": f"{report.tma_load_bytes} in, {report.tma_store_bytes} out",
+        }
+    lines["time a launch"] = f"{done.launch_seconds * 1e3:.3f} ms of the host's clock"
+    for name, text in lines.items():
+        print(f"{name:<18}{text}")
+    return is_right
+
+
+def _print_errors(done: _Run, fusion: Mask | None) -> bool:
+    """Prints how far the results are from the oracle's; whether they are within the tolerances."""
+    q, k, v = done.inputs
+    o, lse = reference.forward(q, k, v, fusion, softmax_scale=q.shape[3] ** -0.5)
+    row = dtypes.by_numpy_name(q.dtype.name)
+    assert row is not None
+    assert row.tolerance is not None
+    o_errors, lse_errors = compare(done.o, o), compare(done.lse, lse)
+    _print_error("O", o_errors, row.tolerance)
+    lse_tolerance = replace(row.tolerance, relative=inf)
+    _print_error("LSE", lse_errors, lse_tolerance)
+    return o_errors.within(row.tolerance) and lse_errors.within(lse_tolerance)
+
+
+def _print_error(name: str, errors: Errors, tolerance: dtypes.Tolerance) -> None:
+    limits = f"max {tolerance.max_abs:.0e}  mean {tolerance.mean_abs:.0e}  relative {tolerance.relative:.0e}"
+    print(f"{name + ' error':<18}{errors}  (at most {limits})")
+
+
+def _print_refusals(inputs: tuple[Array, ...], fusion: Mask | None, where: Device) -> None:
+    operator = registry.get("fmha_fwd")
+    problem = operator.problem(*(to_memory(array, where.memory) for array in inputs), mask=fusion, device=where)
+    table = Table("variant", "accepts, or why not", box=None, header_style="bold")
+    for refusal in operator.explain(problem):
+        table.add_row(refusal.variant.id, "; ".join(refusal.reasons) or "accepts")
+    print(problem)
+    rich.print(table)
