@@ -50,7 +50,7 @@ class Family:
     call: the public signature; turns the user's arguments into a Request, or raises an ArgumentError.
     rows: the variants of given fusions, in priority order. fusions: those that packs hold without anybody asking.
     fusion_type: what may be given beyond these; None when nothing may.
-    commands: "module:function" of the typer commands `opdeck run NAME` and `opdeck explain NAME`, by "run" and "explain".
+    commands: "module:function" by "run" and "explain": the typer commands `opdeck run NAME` and `opdeck explain NAME`.
     """
 
     schema: FamilySchema

@@ -30,7 +30,7 @@ MAX_PLANS = 1024
 
 @dataclass(frozen=True)
 class LastLaunch:
-    """The variant that an operator ran last, and where."""
+    """The variant that an operator's last call launched, and where."""
 
     variant: Variant
     device: Device
@@ -64,7 +64,10 @@ class _Plan:
 
 
 class Operator:
-    """One operator family, to be called with arrays. `help(operator)` shows the arguments."""
+    """One operator family, to be called with arrays. `help(operator)` shows the arguments.
+
+    last_launch: what the last call launched; None when it had nothing to compute.
+    """
 
     def __init__(self, family: Family) -> None:
         self._family = family
@@ -106,9 +109,10 @@ class Operator:
             output = request.outputs[new.name]
             results[new.name] = arrays.allocate(output.like, new.shape, new.dtype)
             tensors[new.name] = arrays.view(results[new.name], output.argument).permuted(output.order)
+        self.last_launch = None
         if plan.launcher is not None:
             plan.launcher(LaunchArgs(tensors, {**plan.default_scalars, **scalars}, request.fusion, leaves, stream))
-        self.last_launch = LastLaunch(plan.variant, where)
+            self.last_launch = LastLaunch(plan.variant, where)
         returned = tuple(results[name] for name in request.returned)
         return returned if len(returned) > 1 else returned[0]
 

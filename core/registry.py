@@ -113,7 +113,7 @@ def _add_plugin(entry_point: importlib.metadata.EntryPoint, contents: _Contents)
     manager.check_pending()
     families = [family for result in manager.hook.opdeck_operators() for family in result]
     offered = [fusion for result in manager.hook.opdeck_fusions() for fusion in result]
-    operators = {}
+    operators: dict[str, Operator] = {}
     for family in families:
         _check_family(family, {**contents.operators, **operators}, contents)
         operators[family.name] = Operator(family)

@@ -21,7 +21,7 @@ DeviceOption = Annotated[
     str | None,
     typer.Option(
         "--device",
-        help=f"cuda:N, emulator:sm_100a|sm_103a|sm_90a or cpu. Default: {DEVICE_VARIABLE}, a GPU, else {NO_GPU_DEVICE}.",
+        help=f"cuda:N, emulator:ARCH or cpu. Default: {DEVICE_VARIABLE}, else a GPU, else {NO_GPU_DEVICE}.",
     ),
 ]
 ScheduleOption = Annotated[
@@ -34,7 +34,7 @@ HazardsOption = Annotated[
 
 
 def command_device(name: str | None, schedule: str | None, hazards: str | None) -> Device:
-    """The device of the options: the one named, else of OPDECK_DEVICE, else a GPU where there is one, else the emulator."""
+    """The device named, else that of OPDECK_DEVICE, else a GPU where there is one, else the emulator."""
     named = name or os.environ.get(DEVICE_VARIABLE)
     if named:
         return open_device(named, schedule, hazards)

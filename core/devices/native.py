@@ -2,7 +2,7 @@
 """native.py: GPUs and emulated GPUs, through libopdeck.
 
 Who calls it: find.py. The C library selects, checks, packs arguments and launches; this file only fills its structs.
-Kernels come from the packs that the library finds by itself, else from the user's cache, else they are compiled into it.
+Kernels come from the packs that the library finds by itself, else from the user's cache, else they are compiled now.
 """
 
 from __future__ import annotations

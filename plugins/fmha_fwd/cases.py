@@ -170,7 +170,7 @@ def _placed(array: Array, view: View) -> Array:
     if view is View.PADDED:
         b, s, h, d = array.shape
         buffer = np.full((b + 1, s + 3, h + 1, d + 16), np.nan).astype(array.dtype)
-        placed = buffer[1:, 2 : s + 2, 1:, 8 : d + 8]
+        placed: Array = buffer[1:, 2 : s + 2, 1:, 8 : d + 8]
         placed[...] = array
         return placed
     order = {View.SEQUENCE_FIRST: (1, 0, 2, 3), View.HEAD_FIRST: (0, 2, 1, 3)}.get(view, (0, 1, 2, 3))
@@ -182,5 +182,5 @@ def expected_macs(shape: Shape, variant: Variant) -> int:
     tile = (int(variant.config["tile_m"]), int(variant.config["tile_n"]))
     mask = variant.fusion or Residual()
     num_q_blocks = -(-shape.sq // tile[0])
-    num_tiles = sum(mask.get_trip_count(q_block, tile, shape.sq, shape.sk) for q_block in range(num_q_blocks))
+    num_tiles: int = sum(mask.get_trip_count(q_block, tile, shape.sq, shape.sk) for q_block in range(num_q_blocks))
     return shape.b * shape.hq * num_tiles * tile[0] * tile[1] * 2 * shape.d

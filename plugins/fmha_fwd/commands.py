@@ -2,8 +2,8 @@
 """commands.py: `opdeck run fmha_fwd` and `opdeck explain fmha_fwd`.
 
 Who calls it: opdeck.core.cli, through the family's row in plugin.py.
-Source: the flags and defaults of CUTLASS example 77's fmha program. Two differences: `--mask=causal,residual` runs masked
-(there, a list runs unmasked), and results are verified unless --no-verify is given.
+Source: the flags and defaults of CUTLASS example 77's fmha program. Two differences: `--mask=causal,residual` runs
+masked (there, a list runs unmasked), and results are verified unless --no-verify is given.
 """
 
 from __future__ import annotations
@@ -16,12 +16,11 @@ from typing import Annotated, Any
 
 import numpy as np
 import numpy.typing as npt
-import rich
 import typer
-from rich.table import Table
 
 from opdeck.core import dtypes, registry
 from opdeck.core.cli.devices import DeviceOption, HazardsOption, ScheduleOption, command_device
+from opdeck.core.cli.text import print_table
 from opdeck.core.devices import Device
 from opdeck.core.errors import ArgumentError, Unsupported
 from opdeck.core.fusion import Causal, Mask, Residual
@@ -208,7 +207,7 @@ def _print_launch(done: _Run, variant: Variant, where: Device, shape: Shape) -> 
         "config": variant.config_text or "-",
         "problem": str(shape),
     }
-    report = where.last_report()
+    report = where.last_report() if registry.get("fmha_fwd").last_launch is not None else None
     if report is not None:
         wanted_macs = expected_macs(shape, variant)
         is_right = report.mma_macs == wanted_macs
@@ -247,8 +246,6 @@ def _print_error(name: str, errors: Errors, tolerance: dtypes.Tolerance) -> None
 def _print_refusals(inputs: tuple[Array, ...], fusion: Mask | None, where: Device) -> None:
     operator = registry.get("fmha_fwd")
     problem = operator.problem(*(to_memory(array, where.memory) for array in inputs), mask=fusion, device=where)
-    table = Table("variant", "accepts, or why not", box=None, header_style="bold")
-    for refusal in operator.explain(problem):
-        table.add_row(refusal.variant.id, "; ".join(refusal.reasons) or "accepts")
     print(problem)
-    rich.print(table)
+    rows = [(row.variant.id, "; ".join(row.reasons) or "accepts") for row in operator.explain(problem)]
+    print_table(("variant", "accepts, or why not"), rows)
