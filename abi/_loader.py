@@ -50,7 +50,7 @@ def include_dir() -> Path:
 
 
 def shim_sources() -> tuple[Path, ...]:
-    """What a pack is linked from besides its tables and kernels: shim.c, and the headers that it and the tables include."""
+    """What a pack is linked from besides its tables and kernels: shim.c, and the headers that those include."""
     return tuple(_find(relative) for relative in SHIM_FILES)
 
 

@@ -18,8 +18,8 @@ enum {
   OD_NAME_POOL_BYTES = 2048
 };
 
-/* A tensor's checked type and layout, strides in elements. Where an extent is at most 1 the caller's stride means
- * nothing, and a legal one stands in its place. */
+/* A tensor's checked type and layout, strides in elements. Where an extent is at most 1, and everywhere in a
+ * tensor without elements, the caller's stride means nothing, and a legal one stands in its place. */
 typedef struct od_layout {
   int32_t rank;
   int32_t dtype; /* opdeck_pack_dtype */

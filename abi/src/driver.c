@@ -66,7 +66,6 @@ static opdeck_status fill_table(od_driver *driver, void *library) {
       return od_fail(OPDECK_VERSION, "%s: got a CUDA driver without cuGetProcAddress_v2, want CUDA 12.0 or later",
                      driver->library);
   }
-  driver->api.struct_size = sizeof driver->api;
 #define FILL(member, symbol, params)                                                                           \
   *(void **)&driver->api.member =                                                                              \
       get_proc_address != NULL ? find_cuda_symbol(get_proc_address, #symbol) : dlsym(library, #symbol);        \
@@ -118,6 +117,7 @@ static opdeck_status open_library(od_driver *driver) {
 static opdeck_status open_new(od_driver_kind kind, const char *library, od_driver **driver) {
   od_driver *made = calloc(1, sizeof *made);
   if (made == NULL) return od_fail(OPDECK_INTERNAL, "out of memory");
+  made->api.struct_size = sizeof made->api;
   made->kind = kind;
   snprintf(made->library, sizeof made->library, "%s", library);
   const opdeck_status status = open_library(made);

@@ -85,17 +85,22 @@ static int64_t row_stride(const opdeck_pack_arg *row, int64_t row_elems, int32_t
   return (elems + align_elems - 1) / align_elems * align_elems;
 }
 
-/* The strides, compact where none are given, and a row's length where an extent is at most 1. */
+/* Whether the stride of a dim takes part in any element's address. */
+static int is_stride_used(const od_layout *layout, int32_t dim) {
+  return layout->num_elems > 0 && layout->shape[dim] > 1;
+}
+
+/* The strides, compact where none are given, and a row's length where they are not used. */
 static void set_strides(const opdeck_pack_arg *row, const opdeck_tensor *tensor, od_layout *layout) {
   const int32_t last = layout->rank - 1;
   const int32_t elem_bits = od_dtype_of(layout->dtype)->bits;
   int64_t compact = 1;
   for (int32_t dim = last; dim >= 0; --dim) {
-    layout->strides[dim] = tensor->strides != NULL ? tensor->strides[dim] : compact;
-    if (layout->shape[dim] > 1)
-      compact *= layout->shape[dim];
+    if (is_stride_used(layout, dim))
+      layout->strides[dim] = tensor->strides != NULL ? tensor->strides[dim] : compact;
     else
       layout->strides[dim] = dim == last ? 1 : row_stride(row, layout->shape[last], elem_bits);
+    compact *= layout->num_elems > 0 ? layout->shape[dim] : 1;
   }
 }
 
@@ -128,7 +133,7 @@ static int is_overlapping(const od_layout *layout) {
   int32_t order[OD_MAX_RANK];
   int32_t num_dims = 0;
   for (int32_t dim = 0; dim < layout->rank; ++dim) {
-    if (layout->shape[dim] <= 1) continue;
+    if (!is_stride_used(layout, dim)) continue;
     int32_t at = num_dims++;
     for (; at > 0 && layout->strides[order[at - 1]] > layout->strides[dim]; --at) order[at] = order[at - 1];
     order[at] = dim;
@@ -146,7 +151,7 @@ static int is_span_in_64_bits(const od_layout *layout) {
   int64_t last_elem = 0;
   for (int32_t dim = 0; dim < layout->rank; ++dim) {
     int64_t step = 0;
-    if (layout->shape[dim] <= 1) continue;
+    if (!is_stride_used(layout, dim)) continue;
     if (__builtin_mul_overflow(layout->shape[dim] - 1, layout->strides[dim], &step) ||
         __builtin_add_overflow(last_elem, step, &last_elem))
       return 0;
@@ -156,12 +161,12 @@ static int is_span_in_64_bits(const od_layout *layout) {
 
 static opdeck_status check_strides(const opdeck_pack_arg *row, const od_layout *layout) {
   for (int32_t dim = 0; dim < layout->rank; ++dim) {
-    const opdeck_status status = layout->shape[dim] > 1 ? check_stride(row, layout, dim) : OPDECK_OK;
+    const opdeck_status status = is_stride_used(layout, dim) ? check_stride(row, layout, dim) : OPDECK_OK;
     if (status != OPDECK_OK) return status;
   }
   if (!is_span_in_64_bits(layout))
     return od_fail(OPDECK_INVALID_ARGUMENT, "%s: its strides span more than 2^60 elements", row->name);
-  if (row->access == 1 || layout->num_elems == 0 || !is_overlapping(layout)) return OPDECK_OK;
+  if (row->access == 1 || !is_overlapping(layout)) return OPDECK_OK;
   char shape[160];
   char strides[160];
   od_format_extents(layout->shape, layout->rank, shape, sizeof shape);
@@ -189,7 +194,7 @@ int od_layout_matches(const od_layout *layout, const opdeck_tensor *tensor) {
   int64_t compact = 1;
   for (int32_t dim = layout->rank - 1; dim >= 0; --dim) {
     if (tensor->shape[dim] != layout->shape[dim]) return 0;
-    if (layout->shape[dim] <= 1) continue;
+    if (!is_stride_used(layout, dim)) continue;
     if ((tensor->strides != NULL ? tensor->strides[dim] : compact) != layout->strides[dim]) return 0;
     compact *= layout->shape[dim];
   }
