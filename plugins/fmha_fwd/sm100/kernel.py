@@ -10,6 +10,7 @@ ceil(Sq / 256) * Hq * B < 2^31; one CTA an SM (it takes all of tensor memory).
 
 import math
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
 import cutlass
@@ -48,21 +49,31 @@ def make(variant: Variant) -> Callable[..., None]:
     fmha = FmhaForward(config, DTYPES[variant.dtype], Residual() if variant.fusion is None else variant.fusion)
 
     @cute.kernel
-    def kernel(maps: TensorMaps, lse: cute.Tensor, scale_log2: Float32, section_heads: Int32, leaves: Any):
-        fmha.run_cta(maps, lse, scale_log2, section_heads, leaves)
+    def kernel(maps: TensorMaps, lse: cute.Tensor, scalars: Scalars, leaves: Any):
+        fmha.run_cta(maps, lse, scalars, leaves)
 
     @cute.jit
     def entry(q, k, v, o, lse, softmax_scale, *leaves_and_stream):  # type: ignore[no-untyped-def]
         *leaves, stream = leaves_and_stream
         maps = make_tensor_maps(make_mmas(config, fmha.dtype), q, k, v, o)
         num_blocks, section_heads = fmha.grid(q, k)
-        kernel(maps, lse, softmax_scale * LOG2_E, section_heads, leaves).launch(
+        scalars = Scalars(softmax_scale * LOG2_E, Int32(k.shape[1]), section_heads)
+        kernel(maps, lse, scalars, leaves).launch(
             grid=(num_blocks, 1, 1), block=(config.roles.num_threads, 1, 1), stream=stream, min_blocks_per_mp=1
         )
 
     for function in (kernel, entry):
         function.set_name_prefix(f"opdeck_{variant.id}", remove_cutlass_symbol=True, keep_mangled_name=False)
     return entry
+
+
+@dataclass(frozen=True)
+class Scalars:
+    """softmax_scale * log2(e); Sk, which the tensor maps do not tell when it is 0; heads of a schedule section."""
+
+    scale_log2: Float32
+    sk: Int32
+    section_heads: Int32
 
 
 class FmhaForward:
@@ -84,11 +95,11 @@ class FmhaForward:
         return ceil_div(Int32(sq), self.config.block_m) * num_rows, Int32(section_heads)
 
     @cute.jit
-    def run_cta(self, maps: TensorMaps, lse: cute.Tensor, scale_log2: Float32, section_heads: Int32, leaves: Any):
+    def run_cta(self, maps: TensorMaps, lse: cute.Tensor, scalars: Scalars, leaves: Any):
         """Kernel body: shared memory, barriers and tensor memory, then each warp runs its role."""
         config, roles = self.config, self.config.roles
         fusion = self.fusion.with_leaves(leaves)
-        work = self.work(maps, section_heads)
+        work = self.work(maps, scalars)
         mmas = make_mmas(config, self.dtype)
         storage = SmemAllocator().allocate(self.storage_type(mmas))
         warp_idx = cute.arch.make_warp_uniform(cute.arch.warp_idx())
@@ -103,10 +114,10 @@ class FmhaForward:
 
         if warp_idx < roles["softmax"].end_warp:
             cute.arch.setmaxregister_increase(config.softmax_regs)
-            self.run_softmax(fusion, work, edges, storage, tmem_base, scale_log2)
+            self.run_softmax(fusion, work, edges, storage, tmem_base, scalars.scale_log2)
         elif warp_idx < roles["correction"].end_warp:
             cute.arch.setmaxregister_decrease(config.correction_regs)
-            self.run_correction(fusion, work, edges, (storage, mmas, lse), tmem_base, scale_log2)
+            self.run_correction(fusion, work, edges, (storage, mmas, lse), tmem_base, scalars.scale_log2)
         else:
             cute.arch.setmaxregister_decrease(config.other_regs)
             if warp_idx == roles["mma"].first_warp:
@@ -116,15 +127,15 @@ class FmhaForward:
             if warp_idx == roles["store"].first_warp:
                 StoreRole(self.store_port(maps, mmas, edges, storage)).run(work)
 
-    def work(self, maps: TensorMaps, section_heads: Int32) -> Work:
-        """This CTA's coordinates. Lengths come from the tensor maps' extents."""
+    def work(self, maps: TensorMaps, scalars: Scalars) -> Work:
+        """This CTA's coordinates."""
         sq, _, num_heads, batch = maps.q.shape
-        sk, _, num_kv_heads, _ = maps.k.shape
+        num_kv_heads = maps.k.shape[2]
         num_q_blocks = ceil_div(sq, self.config.block_m)
         block_idx = cute.arch.block_idx()[0]
-        coord = schedule.decode(block_idx, num_q_blocks, num_heads, num_heads * batch, section_heads)
+        coord = schedule.decode(block_idx, num_q_blocks, num_heads, num_heads * batch, scalars.section_heads)
         kv_head = coord.head // (num_heads // num_kv_heads)
-        return Work(coord.q_block, coord.head, kv_head, coord.batch, sq, sk)
+        return Work(coord.q_block, coord.head, kv_head, coord.batch, sq, scalars.sk)
 
     def storage_type(self, mmas: Mmas) -> Any:
         """The shared memory of a CTA; sizes as in Config.smem_bytes, which the CPU checks."""
