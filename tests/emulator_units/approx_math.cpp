@@ -61,7 +61,8 @@ void check_subnormals() {
 
 void check_bounds() {
   std::mt19937 rng(3);
-  std::uniform_real_distribution<float> exponent(-126.0f, 127.0f), positive(0x1p-60f, 0x1p60f), angle(-3.14159f, 3.14159f);
+  std::uniform_real_distribution<float> exponent(-126.0f, 127.0f), positive(0x1p-60f, 0x1p60f);
+  std::uniform_real_distribution<float> angle(-3.14159f, 3.14159f);
   for (int i = 0; i < 100000; ++i) {
     const float e = exponent(rng), p = positive(rng), a = angle(rng);
     CHECK(std::fabs(ex2_approx(e, keep) / std::exp2l(e) - 1) <= 2 * 0x1p-23L, "ex2", e);

@@ -6,6 +6,7 @@
 #include <cstdio>
 #include <iostream>
 #include <random>
+#include <string>
 
 namespace check {
 
@@ -25,6 +26,16 @@ bool that(bool condition, const char* file, int line, const Context&... context)
   return false;
 }
 
+template <class Got, class Want, class... Context>
+bool equal(const Got& got, const Want& want, const char* what, const char* file, int line, const Context&... context) {
+  return that(got == want, file, line, what, "is", got, "want", want, context...);
+}
+
+// That an error message mentions `part`.
+inline bool mentions(const std::string& error, const char* part, const char* file, int line) {
+  return that(error.find(part) != std::string::npos, file, line, "error is", '"' + error + '"', "want one with", part);
+}
+
 inline int result() {
   std::cerr << num_checks << " checks, " << num_failures << " failed\n";
   return num_failures == 0 && num_checks > 0 ? 0 : 1;
@@ -33,9 +44,5 @@ inline int result() {
 }  // namespace check
 
 #define CHECK(condition, ...) check::that((condition), __FILE__, __LINE__, #condition __VA_OPT__(, ) __VA_ARGS__)
-#define CHECK_EQ(got, want, ...) \
-  check::that((got) == (want), __FILE__, __LINE__, #got " is", (got), "want", (want) __VA_OPT__(, ) __VA_ARGS__)
-// That an error message mentions `part`.
-#define CHECK_ERROR(error, part)                                                                             \
-  check::that((error).find(part) != std::string::npos, __FILE__, __LINE__, "error is", "\"" + (error) + "\"", \
-              "want one with", part)
+#define CHECK_EQ(got, want, ...) check::equal((got), (want), #got, __FILE__, __LINE__ __VA_OPT__(, ) __VA_ARGS__)
+#define CHECK_ERROR(error, part) check::mentions((error), (part), __FILE__, __LINE__)

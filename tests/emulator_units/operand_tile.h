@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Puts matrix operands into a byte array as a kernel's threads would, and makes their descriptors. The addresses come from
-// CuTe's canonical layouts (a swizzle Swizzle<B,M,S> over a tiled atom), written here on their own: these tests must not
-// take an address from the code that they test.
+// Puts matrix operands into a byte array as a kernel's threads would, and makes their descriptors. The addresses come
+// from CuTe's canonical layouts (a swizzle Swizzle<B,M,S> over a tiled atom), written here on their own: these tests must
+// not take an address from the code that they test.
 #pragma once
 
 #include <cstdint>
@@ -60,6 +60,18 @@ struct OperandTile {
 
   void put(std::vector<uint8_t>& smem, uint32_t row, uint32_t k, uint32_t code) const {
     std::memcpy(smem.data() + address(row, k), &code, elem_bytes);
+  }
+
+  // The same for elements of fewer than 8 bits, in a tile of elem_bytes 1: 16 of them bit to bit in each 16-byte slot
+  // (slot_elems 16), or 32 (packed 4-bit).
+  void put_bits(std::vector<uint8_t>& smem, uint32_t row, uint32_t k, uint32_t code, uint32_t code_bits,
+                uint32_t slot_elems) const {
+    uint8_t* slot = smem.data() + address(row, k / slot_elems * 16);
+    for (uint32_t b = 0; b < code_bits; ++b) {
+      const uint32_t bit = k % slot_elems * code_bits + b;
+      const uint8_t mask = static_cast<uint8_t>(1u << bit % 8);
+      slot[bit / 8] = static_cast<uint8_t>(code >> b & 1 ? slot[bit / 8] | mask : slot[bit / 8] & ~mask);
+    }
   }
 
   // Where instruction `step` starts: 32 bytes of K further, without the swizzle.

@@ -81,8 +81,8 @@ void check_tma_tile(const OperandTile& tile, uint32_t swizzle_code, uint32_t ato
       const uint32_t elem = byte / tile.elem_bytes;
       const uint32_t address = tile.mn_major ? tile.address(elem, line, byte % tile.elem_bytes)
                                              : tile.address(line, elem, byte % tile.elem_bytes);
-      CHECK_EQ(global_of[address / 4], words.base + line * tile.line_bytes() + byte, "line", line, "byte", byte, "swizzle",
-               swizzle_code);
+      CHECK_EQ(global_of[address / 4], words.base + line * tile.line_bytes() + byte, "line", line, "byte", byte,
+               "swizzle", swizzle_code);
     }
 }
 

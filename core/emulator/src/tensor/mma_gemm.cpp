@@ -4,7 +4,6 @@
 #include "mma_gemm.h"
 
 #include <algorithm>
-#include <cstring>
 
 #include "scratch.h"
 
@@ -21,21 +20,31 @@ constexpr uint32_t vector_lanes = 8;
 constexpr uint32_t vectors_per_block = gemm_row_block / vector_lanes;
 
 typedef float Vector __attribute__((vector_size(vector_lanes * sizeof(float))));
+// The same at any address of a float, or of the 32-bit words of TMEM.
+typedef Vector VectorAt __attribute__((aligned(4), may_alias));
 
 // One block of gemm_row_block rows and num_cols (at most 4) columns, in registers over all k.
 template <uint32_t num_cols>
-[[gnu::always_inline]] inline void accumulate_block(const GemmOperands& operands, uint32_t row, uint32_t col,
-                                                    float* d, uint32_t d_stride) {
+[[gnu::always_inline]] inline void accumulate_block(const GemmOperands& operands, uint32_t row, uint32_t col, float* d,
+                                                    size_t d_stride) {
   Vector sums[num_cols][vectors_per_block];
-  for (uint32_t c = 0; c < num_cols; ++c) std::memcpy(sums[c], d + (col + c) * d_stride + row, sizeof(sums[c]));
-  const float* b = operands.b + col * operands.b_stride;
-  for (uint32_t k = 0; k < operands.k_elems; ++k) {
+  float* d_block = d + col * d_stride + row;
+  for (uint32_t c = 0; c < num_cols; ++c)
+    for (uint32_t v = 0; v < vectors_per_block; ++v)
+      sums[c][v] = *reinterpret_cast<const VectorAt*>(d_block + c * d_stride + v * vector_lanes);
+  const float* b[num_cols];
+  for (uint32_t c = 0; c < num_cols; ++c) b[c] = operands.b + size_t{col + c} * operands.b_stride;
+  const float* a_row = operands.a + row;
+  for (size_t k = 0; k < operands.k_elems; ++k, a_row += operands.a_stride) {
     Vector a[vectors_per_block];
-    std::memcpy(a, operands.a + k * operands.a_stride + row, sizeof(a));
+    for (uint32_t v = 0; v < vectors_per_block; ++v)
+      a[v] = *reinterpret_cast<const VectorAt*>(a_row + v * vector_lanes);
     for (uint32_t c = 0; c < num_cols; ++c)
-      for (uint32_t v = 0; v < vectors_per_block; ++v) sums[c][v] += a[v] * b[c * operands.b_stride + k];
+      for (uint32_t v = 0; v < vectors_per_block; ++v) sums[c][v] += a[v] * b[c][k];
   }
-  for (uint32_t c = 0; c < num_cols; ++c) std::memcpy(d + (col + c) * d_stride + row, sums[c], sizeof(sums[c]));
+  for (uint32_t c = 0; c < num_cols; ++c)
+    for (uint32_t v = 0; v < vectors_per_block; ++v)
+      *reinterpret_cast<VectorAt*>(d_block + c * d_stride + v * vector_lanes) = sums[c][v];
 }
 
 }  // namespace

@@ -37,8 +37,8 @@ uint32_t tmem_num_lanes(TmemShape shape);
 // The cell of (thread, register). Under packed16 that of the low half; the high half is the next column.
 TmemCell tmem_cell(const TmemAccess& access, uint32_t thread_idx, uint32_t register_idx);
 
-// Checks num_repeats for the shape, and that warp `warp_idx` (in its CTA) may make the access at `address`: it
-// reaches lanes 32 * (warp_idx % 4) and the 31 after; 16-lane shapes may start in the middle; columns must not pass 512.
+// Checks num_repeats for the shape, and that warp `warp_idx` (in its CTA) may make the access at `address`: it reaches
+// lanes 32 * (warp_idx % 4) and the 31 after, 16-lane shapes also from their middle, and no column past 511.
 Error check_tmem_access(const TmemAccess& access, uint32_t address, uint32_t warp_idx);
 
 // Moves all registers of a warp. registers[register_idx] points to 32 consecutive words, one a thread.
