@@ -24,6 +24,7 @@ WORD_BITS = 32
 def apply_mask(mask: Mask, scores: cute.Tensor, coords: Coords) -> None:
     """Sets to -inf the scores that `mask` hides. scores[i] is of key coords.k + i; coords.k: a multiple of 32 keys."""
     if cutlass.const_expr(isinstance(mask, IntervalMask)):
+        assert isinstance(mask, IntervalMask)  # const_expr hides it from type checkers
         k_begin, k_end = mask.visible_interval(coords.q, coords.sq, coords.sk)
         for first in cutlass.range_constexpr(0, cute.size(scores), WORD_BITS):
             word = bits_below(k_end - (coords.k + first))

@@ -50,43 +50,49 @@ class CorrectionRole:
         self.dtype = dtype
 
     @cute.jit
-    def run(self, work: Work, scale_log2: Float32):
+    def run(self, work: Work, scale_log2: Float32) -> None:
         first = work.tile_range(self.fusion, self.config, 0)
         second = work.tile_range(self.fusion, self.config, 1)
         begin, end = span(first, second)
-        for tile in cutlass.range(begin, end, unroll=1):
+        self.skip_first(0, first)
+        self.skip_first(1, second)
+        for tile in cutlass.range(begin + 1, end, unroll=1):
             self.follow(0, first, tile)
             self.follow(1, second, tile)
         for tile_idx in cutlass.range(NUM_Q_TILES, unroll=1):
             self.finish(work, tile_idx, scale_log2)
 
     @cute.jit
-    def follow(self, tile_idx: int, tiles: TileRange, tile: Int32):
-        """Takes the factor of K tile `tile`, if the query tile visits it. The first one finds no O to rescale."""
-        if tile == tiles.begin and tile < tiles.end:
+    def skip_first(self, tile_idx: int, tiles: TileRange) -> None:
+        """Takes the factor of a query tile's first K tile, which finds no O to rescale."""
+        if tiles.count > 0:
             self.receive(tile_idx, 0)
             self.release(tile_idx, 0)
+
+    @cute.jit
+    def follow(self, tile_idx: int, tiles: TileRange, tile: Int32) -> None:
+        """Takes the factor of K tile `tile`, if the query tile visits it, not as its first."""
         if tile > tiles.begin and tile < tiles.end:
             self.rescale(tile_idx, tile - tiles.begin)
 
     @cute.jit
-    def receive(self, tile_idx: Int32, use: Int32):
+    def receive(self, tile_idx: Int32, use: Int32) -> None:
         self.port.stats_edge.consumer_wait(lane_slot(tile_idx, use))
 
     @cute.jit
-    def release(self, tile_idx: Int32, use: Int32):
+    def release(self, tile_idx: Int32, use: Int32) -> None:
         self.port.stats_edge.consumer_release(lane_slot(tile_idx, use))
 
     @cute.jit
-    def rescale(self, tile_idx: Int32, use: Int32):
+    def rescale(self, tile_idx: Int32, use: Int32) -> None:
         """O *= factor between the P V of use - 1 and that of `use`; skipped by warps whose factors are all 1."""
         self.receive(tile_idx, use)
         factor = self.port.stats[0, self.port.row, tile_idx]
         self.release(tile_idx, use)
         slot = lane_slot(tile_idx, use - 1)
-        self.port.o_edge.consumer_wait(slot)
-        tmem_after_wait()
         if cute.arch.vote_any_sync(factor != 1.0):
+            self.port.o_edge.consumer_wait(slot)
+            tmem_after_wait()
             chunks = RowChunks(self.o_tensor(tile_idx), CHUNK_COLS, self.port.row)
             values = cute.make_rmem_tensor(cute.make_layout(CHUNK_COLS), Float32)
             for col in cutlass.range_constexpr(0, self.config.head_dim, CHUNK_COLS):
@@ -99,7 +105,7 @@ class CorrectionRole:
         self.port.o_edge.consumer_release(slot)
 
     @cute.jit
-    def finish(self, work: Work, tile_idx: Int32, scale_log2: Float32):
+    def finish(self, work: Work, tile_idx: Int32, scale_log2: Float32) -> None:
         """O / row_sum to shared memory in the output type, and LSE = ln(row_sum) + row_max * softmax_scale."""
         count = work.tile_range(self.fusion, self.config, tile_idx).count
         self.receive(tile_idx, count)
@@ -118,7 +124,7 @@ class CorrectionRole:
         self.store_lse(work, tile_idx, (row_sum, row_max), scale_log2)
 
     @cute.jit
-    def stage_scaled(self, tile_idx: Int32, factor: Float32):
+    def stage_scaled(self, tile_idx: Int32, factor: Float32) -> None:
         chunks = RowChunks(self.o_tensor(tile_idx), CHUNK_COLS, self.port.row)
         values = cute.make_rmem_tensor(cute.make_layout(CHUNK_COLS), Float32)
         for col in cutlass.range_constexpr(0, self.config.head_dim, CHUNK_COLS):
@@ -128,14 +134,14 @@ class CorrectionRole:
             self.stage_chunk(values, tile_idx, col)
 
     @cute.jit
-    def stage_zeros(self, tile_idx: Int32):
+    def stage_zeros(self, tile_idx: Int32) -> None:
         values = cute.make_rmem_tensor(cute.make_layout(CHUNK_COLS), Float32)
         values.fill(0.0)
         for col in cutlass.range_constexpr(0, self.config.head_dim, CHUNK_COLS):
             self.stage_chunk(values, tile_idx, col)
 
     @cute.jit
-    def stage_chunk(self, values: cute.Tensor, tile_idx: Int32, col: int):
+    def stage_chunk(self, values: cute.Tensor, tile_idx: Int32, col: int) -> None:
         """One chunk of a row of O to shared memory, 16 bytes at a time."""
         elems = cute.make_rmem_tensor(cute.make_layout(CHUNK_COLS), self.dtype)
         elems.store(values.load().to(self.dtype))
@@ -146,7 +152,7 @@ class CorrectionRole:
             cute.autovec_copy(part, out[None, None, col // elems_per_store + i])
 
     @cute.jit
-    def store_lse(self, work: Work, tile_idx: Int32, stats: tuple[Float32, Float32], scale_log2: Float32):
+    def store_lse(self, work: Work, tile_idx: Int32, stats: tuple[Float32, Float32], scale_log2: Float32) -> None:
         row_sum, row_max = stats
         q = work.q_tile(tile_idx) * self.config.tile_m + self.port.row
         out = self.port.lse
@@ -160,6 +166,6 @@ class CorrectionRole:
 
 
 @cute.jit
-def scale_values(values: cute.Tensor, factor: Float32):
+def scale_values(values: cute.Tensor, factor: Float32) -> None:
     for i in cutlass.range_constexpr(0, cute.size(values), 2):
         values[i], values[i + 1] = cute.arch.mul_packed_f32x2((values[i], values[i + 1]), (factor, factor))

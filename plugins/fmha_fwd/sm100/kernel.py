@@ -49,7 +49,7 @@ def make(variant: Variant) -> Callable[..., None]:
     fmha = FmhaForward(config, DTYPES[variant.dtype], Residual() if variant.fusion is None else variant.fusion)
 
     @cute.kernel
-    def kernel(maps: TensorMaps, lse: cute.Tensor, scalars: Scalars, leaves: Any):
+    def kernel(maps: TensorMaps, lse: cute.Tensor, scalars: Scalars, leaves: Any) -> None:
         fmha.run_cta(maps, lse, scalars, leaves)
 
     @cute.jit
@@ -76,6 +76,16 @@ class Scalars:
     section_heads: Int32
 
 
+@dataclass(frozen=True)
+class Cta:
+    """What the ports of a CTA's roles are cut from."""
+
+    mmas: Mmas
+    storage: Any
+    edges: dict[str, Any]
+    tmem_base: cute.Pointer
+
+
 class FmhaForward:
     """What the host function and the kernel of one variant share."""
 
@@ -95,7 +105,7 @@ class FmhaForward:
         return ceil_div(Int32(sq), self.config.block_m) * num_rows, Int32(section_heads)
 
     @cute.jit
-    def run_cta(self, maps: TensorMaps, lse: cute.Tensor, scalars: Scalars, leaves: Any):
+    def run_cta(self, maps: TensorMaps, lse: cute.Tensor, scalars: Scalars, leaves: Any) -> None:
         """Kernel body: shared memory, barriers and tensor memory, then each warp runs its role."""
         config, roles = self.config, self.config.roles
         fusion = self.fusion.with_leaves(leaves)
@@ -110,22 +120,22 @@ class FmhaForward:
         tmem_before_signal()
         cute.arch.sync_threads()
         tmem_after_wait()
-        tmem_base = cute.arch.retrieve_tmem_ptr(Float32, 16, storage.tmem_base.ptr)
+        cta = Cta(mmas, storage, edges, cute.arch.retrieve_tmem_ptr(Float32, 16, storage.tmem_base.ptr))
 
         if warp_idx < roles["softmax"].end_warp:
             cute.arch.setmaxregister_increase(config.softmax_regs)
-            self.run_softmax(fusion, work, edges, storage, tmem_base, scalars.scale_log2)
+            self.run_softmax(cta, fusion, work, scalars.scale_log2)
         elif warp_idx < roles["correction"].end_warp:
             cute.arch.setmaxregister_decrease(config.correction_regs)
-            self.run_correction(fusion, work, edges, (storage, mmas, lse), tmem_base, scalars.scale_log2)
+            self.run_correction(cta, lse, fusion, work, scalars.scale_log2)
         else:
             cute.arch.setmaxregister_decrease(config.other_regs)
             if warp_idx == roles["mma"].first_warp:
-                MmaRole(config, self.mma_port(mmas, edges, storage, tmem_base), fusion).run(work)
+                MmaRole(config, self.mma_port(cta), fusion).run(work)
             if warp_idx == roles["load"].first_warp:
-                LoadRole(config, self.load_port(maps, mmas, edges, storage), fusion).run(work)
+                LoadRole(config, self.load_port(cta, maps), fusion).run(work)
             if warp_idx == roles["store"].first_warp:
-                StoreRole(self.store_port(maps, mmas, edges, storage)).run(work)
+                StoreRole(self.store_port(cta, maps)).run(work)
 
     def work(self, maps: TensorMaps, scalars: Scalars) -> Work:
         """This CTA's coordinates."""
@@ -151,21 +161,22 @@ class FmhaForward:
 
         return Storage
 
-    def load_port(self, maps: TensorMaps, mmas: Mmas, edges: Any, storage: Any) -> LoadPort:
-        smem_q, smem_k, smem_v = self.load_buffers(mmas, storage)
+    def load_port(self, cta: Cta, maps: TensorMaps) -> LoadPort:
+        mmas = cta.mmas
+        smem_q, smem_k, smem_v = load_buffers(cta)
         qk, pv = mmas.qk.get_slice(0), mmas.pv.get_slice(0)
         m, n, d = mmas.qk_tiler
         return LoadPort(
             q=TmaTile(maps.q_atom, qk.partition_A(cute.flat_divide(maps.q, (m, d))), smem_q),
             k=TmaTile(maps.k_atom, qk.partition_B(cute.flat_divide(maps.k, (n, d))), smem_k),
             v=TmaTile(maps.v_atom, pv.partition_B(cute.flat_divide(maps.v, (d, n))), smem_v),
-            q_edge=edges["q"],
-            kv_edge=edges["kv"],
+            q_edge=cta.edges["q"],
+            kv_edge=cta.edges["kv"],
         )
 
-    def mma_port(self, mmas: Mmas, edges: Any, storage: Any, tmem_base: cute.Pointer) -> MmaPort:
-        smem_q, smem_k, smem_v = self.load_buffers(mmas, storage)
-        tmem = self.config.tmem
+    def mma_port(self, cta: Cta) -> MmaPort:
+        mmas, tmem, tmem_base = cta.mmas, self.config.tmem, cta.tmem_base
+        smem_q, smem_k, smem_v = load_buffers(cta)
         s_layout = mmas.qk.make_fragment_C(mmas.qk.partition_shape_C(mmas.qk_tiler[:2])).layout
         o_layout = mmas.pv.make_fragment_C(mmas.pv.partition_shape_C(mmas.pv_tiler[:2])).layout
         p_first = mmas.pv.make_fragment_A(cute.make_tensor(tmem_base, mmas.p_layout.outer))[None, None, None, 0]
@@ -183,19 +194,19 @@ class FmhaForward:
             s=tuple(cute.make_tensor(tmem_base + tmem.offset(name), s_layout) for name in ("S0", "S1")),
             p=tuple(p_tensor(name) for name in ("P0", "P1")),
             o=tuple(cute.make_tensor(tmem_base + tmem.offset(name), o_layout) for name in ("O0", "O1")),
-            q_edge=edges["q"],
-            kv_edge=edges["kv"],
-            scores_edge=edges["scores"],
-            p_tail_edge=edges["p_tail"],
-            o_edge=edges["o"],
+            q_edge=cta.edges["q"],
+            kv_edge=cta.edges["kv"],
+            scores_edge=cta.edges["scores"],
+            p_tail_edge=cta.edges["p_tail"],
+            o_edge=cta.edges["o"],
         )
 
-    def store_port(self, maps: TensorMaps, mmas: Mmas, edges: Any, storage: Any) -> StorePort:
-        gmem = cute.flat_divide(maps.o, mmas.pv_tiler[:2])
-        return StorePort(maps.o_atom, gmem, self.o_buffer(mmas, storage), edges["out"])
+    def store_port(self, cta: Cta, maps: TensorMaps) -> StorePort:
+        gmem = cute.flat_divide(maps.o, cta.mmas.pv_tiler[:2])
+        return StorePort(maps.o_atom, gmem, o_buffer(cta), cta.edges["out"])
 
     @cute.jit
-    def run_softmax(self, fusion: Any, work: Work, edges: Any, storage: Any, tmem_base: Any, scale_log2: Float32):
+    def run_softmax(self, cta: Cta, fusion: Any, work: Work, scale_log2: Float32) -> None:
         config, group_threads = self.config, self.config.roles["softmax"].group_threads
         thread = cute.arch.thread_idx()[0]
         tile_idx = cute.arch.make_warp_uniform(thread // group_threads)
@@ -204,29 +215,28 @@ class FmhaForward:
         port = SoftmaxPort(
             tile_idx=tile_idx,
             row=thread % group_threads,
-            s=tmem_tensor(tmem_base, tmem.offset("S0") + tile_cols, config.tile_n),
-            p=tmem_tensor(tmem_base, tmem.offset("P0") + tile_cols, tmem.aliases["P0"].cols),
-            stats=self.stats(storage)[None, None, tile_idx],
-            scores_edge=edges["scores"],
-            p_tail_edge=edges["p_tail"],
-            stats_edge=edges["stats"],
+            s=tmem_tensor(cta.tmem_base, tmem.offset("S0") + tile_cols, config.tile_n),
+            p=tmem_tensor(cta.tmem_base, tmem.offset("P0") + tile_cols, tmem.aliases["P0"].cols),
+            stats=self.stats(cta)[None, None, tile_idx],
+            scores_edge=cta.edges["scores"],
+            p_tail_edge=cta.edges["p_tail"],
+            stats_edge=cta.edges["stats"],
         )
         SoftmaxRole(config, port, fusion, self.dtype).run(work, scale_log2)
 
     @cute.jit
-    def run_correction(self, fusion: Any, work: Work, edges: Any, memory: Any, tmem_base: Any, scale_log2: Float32):
+    def run_correction(self, cta: Cta, lse: cute.Tensor, fusion: Any, work: Work, scale_log2: Float32) -> None:
         """The correction role, then the end of tensor memory, which it is the last to read."""
-        storage, mmas, lse = memory
         config, role = self.config, self.config.roles["correction"]
         port = CorrectionPort(
             row=cute.arch.thread_idx()[0] % role.num_threads,
-            o_base=tmem_base + config.tmem.offset("O0"),
-            stats=self.stats(storage),
-            o_smem=self.o_buffer(mmas, storage),
+            o_base=cta.tmem_base + config.tmem.offset("O0"),
+            stats=self.stats(cta),
+            o_smem=o_buffer(cta),
             lse=lse,
-            stats_edge=edges["stats"],
-            o_edge=edges["o"],
-            out_edge=edges["out"],
+            stats_edge=cta.edges["stats"],
+            o_edge=cta.edges["o"],
+            out_edge=cta.edges["out"],
         )
         CorrectionRole(config, port, fusion, self.dtype).run(work, scale_log2)
         tmem_before_signal()
@@ -234,20 +244,25 @@ class FmhaForward:
         tmem_after_wait()
         if cute.arch.make_warp_uniform(cute.arch.warp_idx()) == role.first_warp:
             cute.arch.relinquish_tmem_alloc_permit()
-            cute.arch.dealloc_tmem(tmem_base, config.tmem.alloc_cols)
+            cute.arch.dealloc_tmem(cta.tmem_base, config.tmem.alloc_cols)
 
-    def load_buffers(self, mmas: Mmas, storage: Any) -> tuple[cute.Tensor, cute.Tensor, cute.Tensor]:
-        """Shared memory of Q, and of the stages that K and V take in turn."""
-        smem_q = storage.q_and_o.get_tensor(mmas.q_layout.outer, swizzle=mmas.q_layout.inner)
-        smem_k = storage.kv.get_tensor(mmas.k_layout.outer, swizzle=mmas.k_layout.inner)
-        smem_v = storage.kv.get_tensor(mmas.v_layout.outer, swizzle=mmas.v_layout.inner)
-        return smem_q, smem_k, smem_v
-
-    def o_buffer(self, mmas: Mmas, storage: Any) -> cute.Tensor:
-        """O (128, D, 2 tiles), in the buffer of the Q tile that it came from: no S is computed any more by then."""
-        return storage.q_and_o.get_tensor(mmas.o_layout.outer, swizzle=mmas.o_layout.inner)
-
-    def stats(self, storage: Any) -> cute.Tensor:
+    def stats(self, cta: Cta) -> cute.Tensor:
         """Row statistics (2, 128, 2 tiles) f32."""
         shape = (STATS_PER_ROW, self.config.tile_m, NUM_Q_TILES)
-        return storage.stats.get_tensor(cute.make_layout(shape, stride=(shape[1], 1, shape[0] * shape[1])))
+        return cta.storage.stats.get_tensor(cute.make_layout(shape, stride=(shape[1], 1, shape[0] * shape[1])))
+
+
+def load_buffers(cta: Cta) -> tuple[cute.Tensor, cute.Tensor, cute.Tensor]:
+    """Shared memory of Q, and of the stages that K and V take in turn."""
+    mmas, storage = cta.mmas, cta.storage
+    return (
+        storage.q_and_o.get_tensor(mmas.q_layout.outer, swizzle=mmas.q_layout.inner),
+        storage.kv.get_tensor(mmas.k_layout.outer, swizzle=mmas.k_layout.inner),
+        storage.kv.get_tensor(mmas.v_layout.outer, swizzle=mmas.v_layout.inner),
+    )
+
+
+def o_buffer(cta: Cta) -> cute.Tensor:
+    """O (128, D, 2 tiles), each tile in the buffer of its Q tile: by then no S is computed from that any more."""
+    layout = cta.mmas.o_layout
+    return cta.storage.q_and_o.get_tensor(layout.outer, swizzle=layout.inner)

@@ -48,7 +48,7 @@ class LoadRole:
         self.fusion = fusion
 
     @cute.jit
-    def run(self, work: Work):
+    def run(self, work: Work) -> None:
         first = work.tile_range(self.fusion, self.config, 0)
         second = work.tile_range(self.fusion, self.config, 1)
         begin, end = span(first, second)
@@ -65,25 +65,25 @@ class LoadRole:
                 self.load_v(work, tile, use + 1)
 
     @cute.jit
-    def load_q(self, work: Work, tile_idx: int):
+    def load_q(self, work: Work, tile_idx: int) -> None:
         source = self.port.q.gmem[None, None, None, work.q_tile(tile_idx), 0, work.head, work.batch]
         slot = lane_slot(tile_idx, 0).producer
         self.copy(self.port.q, source, self.port.q_edge, slot)
 
     @cute.jit
-    def load_k(self, work: Work, tile: cutlass.Int32, use: cutlass.Int32):
+    def load_k(self, work: Work, tile: cutlass.Int32, use: cutlass.Int32) -> None:
         source = self.port.k.gmem[None, None, None, tile, 0, work.kv_head, work.batch]
         slot = ring_slot(self.config.kv_stages, use).producer
         self.copy(self.port.k, source, self.port.kv_edge, slot)
 
     @cute.jit
-    def load_v(self, work: Work, tile: cutlass.Int32, use: cutlass.Int32):
+    def load_v(self, work: Work, tile: cutlass.Int32, use: cutlass.Int32) -> None:
         source = self.port.v.gmem[None, None, None, 0, tile, work.kv_head, work.batch]
         slot = ring_slot(self.config.kv_stages, use).producer
         self.copy(self.port.v, source, self.port.kv_edge, slot)
 
     @cute.jit
-    def copy(self, operand: TmaTile, source: cute.Tensor, edge: Any, slot: Any):
+    def copy(self, operand: TmaTile, source: cute.Tensor, edge: Any, slot: Any) -> None:
         edge.producer_acquire(slot)
         block_copy(
             operand.atom,

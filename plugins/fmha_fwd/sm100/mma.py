@@ -18,7 +18,7 @@ import cutlass.cute as cute
 from cutlass.cute.nvgpu import tcgen05
 from cutlass.cutlass_dsl import extract_mlir_values, new_from_mlir_values
 
-from opdeck.core.kernels.pipelines import lane_slot, ring_slot, tmem_after_wait
+from opdeck.core.kernels.pipelines import Slot, lane_slot, ring_slot, tmem_after_wait
 from opdeck.plugins.fmha_fwd.sm100.config import Config
 from opdeck.plugins.fmha_fwd.sm100.work import TileRange, Work, span
 
@@ -51,7 +51,7 @@ class MmaRole:
         self.fusion = fusion
 
     @cute.jit
-    def run(self, work: Work):
+    def run(self, work: Work) -> None:
         first = work.tile_range(self.fusion, self.config, 0)
         second = work.tile_range(self.fusion, self.config, 1)
         begin, end = span(first, second)
@@ -74,13 +74,13 @@ class MmaRole:
             self.issue_output(1, second, end - 1, v_slot)
 
     @cute.jit
-    def wait_kv(self, use: cutlass.Int32):
+    def wait_kv(self, use: cutlass.Int32) -> Slot:
         slot = ring_slot(self.config.kv_stages, use)
         self.port.kv_edge.consumer_wait(slot)
         return slot
 
     @cute.jit
-    def issue_scores(self, tile_idx: int, tiles: TileRange, tile: cutlass.Int32, k_slot: Any):
+    def issue_scores(self, tile_idx: int, tiles: TileRange, tile: cutlass.Int32, k_slot: Any) -> None:
         """S = Q K^T of query tile `tile_idx`, if it visits K tile `tile`. The S columns are free: either never used,
         or their P has been read by the P V issued before."""
         if tile >= tiles.begin and tile < tiles.end:
@@ -93,7 +93,7 @@ class MmaRole:
             self.port.scores_edge.producer_commit(lane_slot(tile_idx, use))
 
     @cute.jit
-    def issue_output(self, tile_idx: int, tiles: TileRange, tile: cutlass.Int32, v_slot: Any):
+    def issue_output(self, tile_idx: int, tiles: TileRange, tile: cutlass.Int32, v_slot: Any) -> None:
         """O += P V of query tile `tile_idx`, if it visits K tile `tile`."""
         if tile >= tiles.begin and tile < tiles.end:
             use = tile - tiles.begin
@@ -112,7 +112,9 @@ class MmaRole:
             self.port.o_edge.producer_commit(lane_slot(tile_idx, use))
 
     @cute.jit
-    def gemm(self, tiled_mma: Any, acc: cute.Tensor, a: cute.Tensor, b: cute.Tensor, k_blocks: range, accumulate: Any):
+    def gemm(
+        self, tiled_mma: Any, acc: cute.Tensor, a: cute.Tensor, b: cute.Tensor, k_blocks: range, accumulate: Any
+    ) -> None:
         """acc = a b over some blocks of K, added to what acc holds when `accumulate`."""
         # `set` changes the object in place, which must not outlive the branch that this runs in: work on a copy.
         tiled_mma = new_from_mlir_values(tiled_mma, extract_mlir_values(tiled_mma))

@@ -63,7 +63,7 @@ class SoftmaxRole:
         self.dtype = dtype
 
     @cute.jit
-    def run(self, work: Work, scale_log2: Float32):
+    def run(self, work: Work, scale_log2: Float32) -> None:
         tiles = work.tile_range(self.fusion, self.config, self.port.tile_idx)
         q = work.q_tile(self.port.tile_idx) * self.config.tile_m + self.port.row
         row_max = -Float32.inf
@@ -90,7 +90,7 @@ class SoftmaxRole:
         self.send_stats(tiles.count, (row_sum, row_max))
 
     @cute.jit
-    def load_scores(self, use: Int32):
+    def load_scores(self, use: Int32) -> cute.Tensor:
         """A row of S in registers, once the mma warp has made it."""
         self.port.scores_edge.consumer_wait(lane_slot(self.port.tile_idx, use))
         tmem_after_wait()
@@ -102,7 +102,7 @@ class SoftmaxRole:
         return scores
 
     @cute.jit
-    def load_scores_and_max(self, use: Int32):
+    def load_scores_and_max(self, use: Int32) -> tuple[cute.Tensor, Float32]:
         """The same, with the maximum of the row, which sm_103a's loads deliver on the way."""
         if cutlass.const_expr(not self.config.row_max_by_load):
             scores = self.load_scores(use)
@@ -127,7 +127,7 @@ class SoftmaxRole:
         state: tuple[Float32, Float32],
         use: Int32,
         exp2: Exp2,
-    ):
+    ) -> tuple[Float32, Float32]:
         """Exponentials, P into tensor memory, the rescale factor to the correction; the new (row_max, row_sum)."""
         row_max, row_sum = state
         scale_log2 = exp2.scale_log2
@@ -160,7 +160,7 @@ class SoftmaxRole:
         return new_max, partial[0] + partial[1]
 
     @cute.jit
-    def send_stats(self, use: Int32, values: tuple):
+    def send_stats(self, use: Int32, values: tuple[Float32, ...]) -> None:
         """Hands `values` of this row to the correction: the rescale factor, or at the end (row_sum, row_max)."""
         slot = lane_slot(self.port.tile_idx, use)
         self.port.stats_edge.producer_acquire(slot.producer)
@@ -175,7 +175,7 @@ def columns(registers: cute.Tensor, first: int, count: int) -> cute.Tensor:
 
 
 @cute.jit
-def max_of(values: cute.Tensor):
+def max_of(values: cute.Tensor) -> Float32:
     """Largest of the values, in four chains to shorten the dependence."""
     chains = [values[0], values[1], values[2], values[3]]
     for i in cutlass.range_constexpr(4, cute.size(values), 8):

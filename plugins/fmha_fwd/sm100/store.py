@@ -35,7 +35,7 @@ class StoreRole:
         self.port = port
 
     @cute.jit
-    def run(self, work: Work):
+    def run(self, work: Work) -> None:
         for tile_idx in cutlass.range_constexpr(NUM_Q_TILES):
             self.port.out_edge.consumer_wait(lane_slot(tile_idx, 0))
             block_copy(
