@@ -20,7 +20,7 @@ import numpy.typing as npt
 from opdeck.core import dtypes
 from opdeck.core.errors import ArgumentError, ArgumentTypeError
 
-MAX_ALIGN_BYTES = 32  # the most that a schema asks for
+MAX_ALIGN_BYTES = 16  # the most that a schema asks for
 WANTED = "a numpy array, a torch tensor or an object with __dlpack__"
 
 

@@ -16,31 +16,29 @@ from opdeck.core.cli.text import print_table
 from opdeck.core.errors import OpdeckError
 from opdeck.core.registry import registry
 
-_HELP = "Attention kernels, compiled ahead of time: list, explain, run, build."
-
-# A traceback of rich's would hide the one line that matters.
-app = typer.Typer(no_args_is_help=True, pretty_exceptions_enable=False, help=_HELP)
-
 Family = Annotated[str | None, typer.Argument(help="Operator family; all when left out.")]
 Arch = Annotated[str | None, typer.Option("--arch", help="sm_100a, sm_103a, sm_90a or cpu.")]
 FusionName = Annotated[str | None, typer.Option("--fusion", help="Canonical name, 'none' without one.")]
 
 
+_HELP = "Attention kernels, compiled ahead of time: list, explain, run, build."
+
+
 def main() -> None:
     """Runs the command; an OpdeckError is one message on stderr and exit status 1."""
-    _mount()
     try:
-        app()
+        command_line()()
     except OpdeckError as error:
         print(f"opdeck: {error}", file=sys.stderr)
         raise SystemExit(1) from None
 
 
-def _mount() -> None:
-    """Adds `aot`, `run` and `explain` with a subcommand a family."""
+def command_line() -> typer.Typer:
+    """The whole command, with a subcommand of `run` and `explain` for each family that has one."""
     from opdeck.aot.cli import app as aot_app
 
-    app.add_typer(aot_app, name="aot")
+    # A traceback of rich's would hide the one line that matters.
+    app = typer.Typer(no_args_is_help=True, pretty_exceptions_enable=False, help=_HELP)
     run_app = typer.Typer(no_args_is_help=True, help="Run one problem and verify it against the oracle.")
     explain_app = typer.Typer(no_args_is_help=True, help="Show which variants accept a problem, and why others do not.")
     for name in registry.families():
@@ -48,11 +46,13 @@ def _mount() -> None:
             command = registry.get(name).command(verb)
             if command is not None:
                 verb_app.command(name)(command)
-    app.add_typer(run_app, name="run")
+    app.command("list")(list_command)
     app.add_typer(explain_app, name="explain")
+    app.add_typer(run_app, name="run")
+    app.add_typer(aot_app, name="aot")
+    return app
 
 
-@app.command("list")
 def list_command(family: Family = None, arch: Arch = None, fusion: FusionName = None) -> None:
     """List the variants, in priority order."""
     rows = registry.variants(family, arch, fusion)

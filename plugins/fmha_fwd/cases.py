@@ -174,7 +174,8 @@ def _placed(array: Array, view: View) -> Array:
         placed[...] = array
         return placed
     order = {View.SEQUENCE_FIRST: (1, 0, 2, 3), View.HEAD_FIRST: (0, 2, 1, 3)}.get(view, (0, 1, 2, 3))
-    return np.ascontiguousarray(array.transpose(order)).transpose(order)
+    in_memory: Array = np.ascontiguousarray(array.transpose(order))
+    return in_memory.transpose(order)
 
 
 def expected_macs(shape: Shape, variant: Variant) -> int:

@@ -1,0 +1,121 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The command line: flags of CUTLASS example 77, exit statuses, messages."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from typing import Any
+
+import numpy as np
+import pytest
+from typer.testing import CliRunner
+
+from opdeck.core.arrays import as_numpy
+from opdeck.core.cli.main import command_line
+from opdeck.core.devices import LaunchArgs
+from opdeck.core.devices.cpu import CpuLauncher
+from opdeck.core.errors import OpdeckError
+from opdeck.core.fusion import Causal
+from opdeck.plugins.fmha_fwd import commands
+from opdeck.plugins.fmha_fwd.cases import Shape
+
+SMALL = ["--b=1", "--h", "2", "--h_k=1", "--q=5", "--k", "7", "--d=64", "--device=cpu"]
+
+
+def run(*arguments: str) -> Any:
+    return CliRunner().invoke(command_line(), ["run", "fmha_fwd", *arguments])
+
+
+def test_run_prints_what_ran_and_passes() -> None:
+    result = run(*SMALL, "--mask=causal,residual", "--causal-type=qend", "--dtype", "fp16", "--verify")
+    assert result.exit_code == 0, result.output
+    lines = dict(line.split(maxsplit=1) for line in result.output.splitlines() if " " in line)
+    assert lines["variant"] == "fmha_fwd_cpu_fp16_causal_bottom_right"
+    assert lines["problem"] == "b1_h2_hk1_q5_k7_d64"
+    assert result.output.splitlines()[-1] == "PASS"
+
+
+@pytest.mark.parametrize("spoilt", ["o", "lse"])
+def test_a_wrong_result_fails(spoilt: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    launch = CpuLauncher.__call__
+
+    def launch_and_spoil(self: CpuLauncher, args: LaunchArgs) -> None:
+        launch(self, args)
+        as_numpy(args.tensors[spoilt])[0, 0, 0] *= 1.5
+
+    monkeypatch.setattr(CpuLauncher, "__call__", launch_and_spoil)
+    result = run(*SMALL)
+    assert result.exit_code == 1
+    assert result.output.splitlines()[-1] == "FAIL"
+
+
+@pytest.mark.parametrize(
+    ("flags", "message"),
+    [
+        (["--mask=banded"], "--mask: got 'banded', want a comma-separated list of no|residual|causal"),
+        (["--causal-type=left"], "--causal-type: got 'left', want qbegin|qend"),
+        (["--dtype=int4"], "--dtype: got 'int4', want fp16|bf16|"),
+        (["--dtype=fp8"], "q: got dtype fp8_e4m3, want fp16|bf16"),
+        (["--init-style=x"], "--init-style: got 'x', want r|1|d|s|n"),
+        (["--h=3", "--h_k=2"], "q: got hq = 3, want a multiple of hk = 2"),
+        (["--device=tpu"], "device: got 'tpu', want cuda:N|"),
+        (["--kernel-filter=sm100"], "--kernel-filter='sm100' does not match"),
+    ],
+)
+def test_wrong_values_are_named(flags: list[str], message: str) -> None:
+    result = run(*SMALL, *flags)
+    assert isinstance(result.exception, OpdeckError)
+    assert message in str(result.exception)
+
+
+def test_unknown_flags_and_errors_of_the_process() -> None:
+    command = [sys.executable, "-c", "from opdeck.core.cli import main; main()", "run", "fmha_fwd"]
+    unknown = subprocess.run([*command, "--varlen"], capture_output=True, text=True, check=False)
+    assert unknown.returncode == 2
+    assert "No such option" in unknown.stderr
+    wrong = subprocess.run([*command, *SMALL, "--mask=x"], capture_output=True, text=True, check=False)
+    assert wrong.returncode == 1
+    assert wrong.stderr.startswith("opdeck: --mask: got 'x'")
+
+
+@pytest.mark.parametrize(
+    ("given", "shape"),
+    [
+        ((None,) * 5 + (128,), Shape(64, 16, 16, 256, 256, 128)),
+        ((None, None, None, 512, None, 64), Shape(32, 32, 32, 512, 512, 64)),
+        ((None, 4, 2, None, 32768, 128), Shape(1, 4, 2, 32768, 32768, 128)),
+        ((3, 4, None, 17, 257, 128), Shape(3, 4, 4, 17, 257, 128)),
+        ((1, 1, 1, 16, 0, 64), Shape(1, 1, 1, 16, 0, 64)),
+    ],
+)
+def test_defaults_are_those_of_example_77(given: tuple[Any, ...], shape: Shape) -> None:
+    assert commands._shape(*given) == shape
+
+
+def test_masks_combine() -> None:
+    assert commands._fusion("no", "qbegin") is None
+    assert commands._fusion("residual", "qbegin") is None
+    assert commands._fusion("causal,residual", "qbegin") == Causal(align="top_left")
+    assert commands._fusion("causal", "qend") == Causal()
+
+
+def test_init_styles() -> None:
+    rng = np.random.default_rng(0)
+    assert set(commands._fill((4, 64), "1", rng).flat) == {1.0}
+    assert set(commands._fill((4, 64), "n", rng).flat) == {0.0}
+    assert list(commands._fill((3, 128), "d", rng).flat[:6]) == [0, 1, 2, 3, 0, 1]
+    assert list(commands._fill((6, 128), "s", rng)[:, 0]) == [0, 1, 2, 3, 0, 1]
+    assert abs(commands._fill((4, 64), "r", rng)).max() > 1.5
+
+
+def test_list_and_explain() -> None:
+    listed = CliRunner().invoke(
+        command_line(), ["list", "fmha_fwd", "--arch=sm_90a", "--fusion=causal[align=top_left]"]
+    )
+    assert [line.split()[0] for line in listed.output.splitlines()[1:]] == [
+        f"fmha_fwd_sm90a_{dtype}_d{d}_causal_top_left" for dtype in ("fp16", "bf16") for d in (64, 128)
+    ]
+    explained = CliRunner().invoke(command_line(), ["explain", "fmha_fwd", *SMALL]).output
+    assert "fmha_fwd_sm100a_bf16_d64_none                  arch: got cpu, want sm_100a\n" in explained
+    assert "fmha_fwd_cpu_bf16_none                         accepts\n" in explained

@@ -1,0 +1,238 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Operators: what a call returns, what it keeps for the next call, and which variant it takes."""
+
+from __future__ import annotations
+
+import inspect
+import threading
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import numpy as np
+import pytest
+
+from opdeck.core import arrays, registry
+from opdeck.core.errors import ArgumentError, ArgumentTypeError, Unsupported
+from opdeck.core.family import Family
+from opdeck.core.fusion import Causal, Coords, Int32Leaf, Mask, TensorLeaf, tensor_leaf
+from opdeck.core.operator import Operator
+from opdeck.plugins.fmha_fwd import cases, reference, spec, variants
+from opdeck.plugins.fmha_fwd.cases import Case, Shape, View
+
+SHAPE = Shape(2, 4, 2, 24, 40, 64)
+
+
+@pytest.fixture
+def operator() -> Operator:
+    """fmha_fwd without plans of other tests."""
+    return Operator(
+        Family(schema=spec.SCHEMA, call=spec.call, rows=variants.rows, fusions=variants.FUSIONS, fusion_type=Mask)
+    )
+
+
+@pytest.fixture
+def inputs() -> cases.Inputs:
+    return cases.make_inputs(Case(SHAPE), seed=0)
+
+
+def oracle(inputs: cases.Inputs, mask: Mask | None = None, scale: float = 0.125) -> tuple[Any, Any]:
+    o, lse = reference.forward(inputs.q, inputs.k, inputs.v, mask, scale)
+    return o.astype(inputs.q.dtype), lse.astype(np.float32)
+
+
+def test_returns_out_or_out_and_lse(operator: Operator, inputs: cases.Inputs) -> None:
+    o, lse = oracle(inputs)
+    alone = operator(inputs.q, inputs.k, inputs.v)
+    both = operator(inputs.q, inputs.k, inputs.v, return_lse=True)
+    assert np.array_equal(alone, o)
+    assert np.array_equal(both[0], o)
+    assert np.array_equal(both[1], lse)
+
+
+def test_buffers_that_are_given_are_written_and_returned(operator: Operator, inputs: cases.Inputs) -> None:
+    o, lse = oracle(inputs)
+    returned = operator(inputs.q, inputs.k, inputs.v, out=inputs.o, lse=inputs.lse)
+    assert returned is inputs.o
+    assert np.array_equal(inputs.o, o)
+    assert np.array_equal(inputs.lse, lse)
+
+
+def test_mask_and_scale_reach_the_kernel(operator: Operator, inputs: cases.Inputs) -> None:
+    got = operator(inputs.q, inputs.k, inputs.v, mask=Causal(), softmax_scale=np.float32(0.5), return_lse=True)
+    for ours, theirs in zip(got, oracle(inputs, Causal(), 0.5), strict=True):
+        assert np.array_equal(ours, theirs)
+
+
+def test_bhsd_is_the_transposed_call(operator: Operator, inputs: cases.Inputs) -> None:
+    q, k, v = (np.ascontiguousarray(array.swapaxes(1, 2)) for array in (inputs.q, inputs.k, inputs.v))
+    o, lse = operator(q, k, v, layout="bhsd", return_lse=True)
+    want_o, want_lse = oracle(inputs)
+    assert o.flags.c_contiguous
+    assert np.array_equal(o, want_o.swapaxes(1, 2))
+    assert np.array_equal(lse, want_lse)
+
+
+@pytest.mark.parametrize("view", list(View)[1:])
+def test_strided_views_are_read_and_written_in_place(operator: Operator, view: View) -> None:
+    inputs = cases.make_inputs(Case(Shape(2, 4, 2, 24, 24, 64), view=view), seed=0)
+    operator(inputs.q, inputs.k, inputs.v, out=inputs.o)
+    assert np.array_equal(inputs.o, oracle(inputs)[0])
+
+
+def test_second_call_of_the_same_shapes_plans_nothing(
+    operator: Operator, inputs: cases.Inputs, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first = operator(inputs.q, inputs.k, inputs.v, mask=Causal(), softmax_scale=0.125)
+
+    def no_plan(*_args: Any) -> None:
+        raise AssertionError("a second plan")
+
+    monkeypatch.setattr(operator, "_new_plan", no_plan)
+    again = operator(inputs.q.copy(), inputs.k.copy(), inputs.v.copy(), mask=Causal(), softmax_scale=0.125)
+    assert np.array_equal(first, again)
+    # A scalar is no part of a plan.
+    operator(inputs.q, inputs.k, inputs.v, mask=Causal(), softmax_scale=0.5)
+    for changes in ({"mask": None}, {"return_lse": True}, {"layout": "bhsd"}):
+        with pytest.raises(AssertionError, match="a second plan"):
+            operator(inputs.q, inputs.k, inputs.v, **{"mask": Causal(), **changes})
+
+
+def test_plans_are_bounded(operator: Operator, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("opdeck.core.operator.MAX_PLANS", 4)
+    for num_q in range(1, 9):
+        small = cases.make_inputs(Case(Shape(1, 1, 1, num_q, 4, 64)), seed=0)
+        operator(small.q, small.k, small.v)
+    assert len(operator._plans) == 4
+
+
+def test_threads_share_an_operator(operator: Operator) -> None:
+    wrong = []
+
+    def work(seed: int) -> None:
+        inputs = cases.make_inputs(Case(SHAPE), seed)
+        for _ in range(5):
+            if not np.array_equal(operator(inputs.q, inputs.k, inputs.v), oracle(inputs)[0]):
+                wrong.append(seed)
+
+    threads = [threading.Thread(target=work, args=(seed,)) for seed in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert wrong == []
+
+
+@pytest.mark.parametrize("shape", [Shape(0, 2, 1, 4, 4, 64), Shape(1, 2, 1, 0, 4, 64)])
+def test_nothing_is_launched_when_there_is_nothing_to_compute(operator: Operator, shape: Shape) -> None:
+    inputs = cases.make_inputs(Case(shape), seed=0)
+    o, lse = operator(inputs.q, inputs.k, inputs.v, return_lse=True)
+    assert o.shape == (shape.b, shape.sq, shape.hq, shape.d)
+    assert lse.shape == (shape.b, shape.hq, shape.sq)
+    assert operator.last_launch is None
+
+
+def test_last_launch_names_the_variant(operator: Operator, inputs: cases.Inputs) -> None:
+    operator(inputs.q, inputs.k, inputs.v, mask=Causal())
+    assert operator.last_launch is not None
+    assert operator.last_launch.variant.id == "fmha_fwd_cpu_bf16_causal_bottom_right"
+    assert operator.last_launch.device.name == "cpu"
+
+
+def test_device_argument_beats_environment_beats_arrays(
+    operator: Operator, inputs: cases.Inputs, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("OPDECK_DEVICE", "abacus")
+    with pytest.raises(ArgumentError, match=r"device: got 'abacus', want cuda:N\|emulator:sm_100a\|"):
+        operator(inputs.q, inputs.k, inputs.v)
+    operator(inputs.q, inputs.k, inputs.v, device="cpu")
+    monkeypatch.setenv("OPDECK_DEVICE", "")
+    operator(inputs.q, inputs.k, inputs.v)
+    with pytest.raises(ArgumentTypeError, match="device: got 3, want a device string or a Device"):
+        operator(inputs.q, inputs.k, inputs.v, device=3)
+
+
+def test_arrays_on_two_devices_are_refused(
+    operator: Operator, inputs: cases.Inputs, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    real_view = arrays.view
+
+    def view(array: Any, argument: str) -> arrays.TensorView:
+        tensor = real_view(array, argument)
+        return tensor if argument != "k" else arrays.replace(tensor, device="cuda:1")
+
+    monkeypatch.setattr(arrays, "view", view)
+    with pytest.raises(ArgumentError, match="k: got an array on cuda:1, want one on cpu, as q is"):
+        operator(inputs.q, inputs.k, inputs.v)
+    with pytest.raises(ArgumentError, match="k: got an array on cuda:1, want one on cpu, for device cpu"):
+        operator(inputs.q, inputs.k, inputs.v, device="cpu")
+
+
+def test_unsupported_gives_a_reason_a_variant_and_the_nearest(operator: Operator, inputs: cases.Inputs) -> None:
+    problem = operator.problem(inputs.q, inputs.k, inputs.v, mask=Causal(), device="cpu")
+    compiled_only = Operator(
+        Family(spec.SCHEMA, spec.call, lambda fusions: variants.rows(fusions)[:-6], variants.FUSIONS)
+    )
+    with pytest.raises(Unsupported) as caught:
+        compiled_only.select(problem)
+    rows = compiled_only.variants()
+    assert len(caught.value.reasons) == len(rows) + 1
+    for row, line in zip(rows, caught.value.reasons, strict=False):
+        assert line.startswith(f"{row.id}: arch: got cpu, want {row.arch}")
+    assert "fmha_fwd_sm100a_fp16_d128_none: arch: got cpu, want sm_100a; fusion: got causal[align=bottom_right]" in str(
+        caught.value
+    )
+    assert caught.value.reasons[-1] == "nearest is fmha_fwd_sm100a_bf16_d64_causal_bottom_right: " + (
+        "arch: got cpu, want sm_100a"
+    )
+
+
+def test_first_accepting_row_wins(operator: Operator, inputs: cases.Inputs) -> None:
+    problem = operator.problem(inputs.q, inputs.k, inputs.v, device="cpu")
+    accepting = [row.variant for row in operator.explain(problem) if not row.reasons]
+    assert operator.select(problem) == accepting[0]
+    assert [row.variant for row in operator.explain(problem)] == list(operator.variants())
+
+
+@dataclass(frozen=True)
+class Band(Mask):
+    """A third party's mask: keys up to `left` before the query, and whatever a table of heads allows."""
+
+    left: Int32Leaf
+    allowed: TensorLeaf = tensor_leaf(rank=2)
+
+    name: ClassVar[str] = "bands.band"
+
+    def visible(self, coords: Coords) -> Any:
+        table = self.allowed[coords.head, coords.k] > 0
+        return table & (coords.k >= coords.q - self.left) & (coords.k < coords.sk)
+
+
+def test_a_third_partys_mask_gets_rows_of_its_own(operator: Operator, inputs: cases.Inputs) -> None:
+    table = (np.arange(4 * 40).reshape(4, 40) % 3 > 0).astype(np.float32)
+    got = operator(inputs.q, inputs.k, inputs.v, mask=Band(5, table))
+    assert np.array_equal(got, oracle(inputs, Band(5, table))[0])
+    wider = operator(inputs.q, inputs.k, inputs.v, mask=Band(50, table))
+    assert np.array_equal(wider, oracle(inputs, Band(50, table))[0])
+    assert not np.array_equal(got, wider)
+    ids = [row.id for row in operator.variants((Band(5, table),))]
+    assert len(set(ids)) == len(ids) == 4 * len(operator.variants()) // 3
+
+
+def test_leaves_are_checked(operator: Operator, inputs: cases.Inputs) -> None:
+    table = np.ones((4, 40), np.float32)
+    for mask, message in (
+        (Band(5, table.astype(np.float16)), r"bands\.band\.allowed: got dtype fp16, want fp32"),
+        (Band(5, table[0]), r"bands\.band\.allowed: got 1 dims \(40,\), want 2 dims"),
+        (Band("wide", table), r"bands\.band\.left: got 'wide', want a number"),
+    ):
+        with pytest.raises((ArgumentError, ArgumentTypeError), match=message):
+            operator(inputs.q, inputs.k, inputs.v, mask=mask)
+
+
+def test_help_shows_the_public_arguments() -> None:
+    names = list(inspect.signature(registry.get("fmha_fwd")).parameters)
+    assert names == [
+        *("q", "k", "v", "mask", "softmax_scale", "return_lse", "out", "lse", "layout"),
+        *("device", "stream"),
+    ]
+    assert "Returns out" in (registry.get("fmha_fwd").__doc__ or "")
