@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
+
 from copy_plugin.family import NUM_COLS, SCHEMA, Affine, rows
 from opdeck.core.arrays import view
 from opdeck.core.family import Family, OutputSpec, Request
