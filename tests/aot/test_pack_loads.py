@@ -5,6 +5,9 @@ from __future__ import annotations
 
 import importlib.metadata
 import json
+import subprocess
+import sys
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -115,3 +118,28 @@ def test_what_no_row_accepts_is_refused(copy: Operator):
         copy(np.ones((2, 64), np.float32), device="emulator:sm_90a")
     with pytest.raises(ArgumentError, match="x"):
         copy(np.ones((2, 2 * NUM_COLS), np.float32)[:, ::2], device="emulator:sm_90a")
+
+
+PACK_ONLY = """\
+import importlib.metadata, sys
+import numpy as np
+sys.modules["cutlass"] = None  # importing it is an error
+from opdeck.core.registry import Registry
+entry_point = importlib.metadata.EntryPoint("copy_plugin", "copy_plugin.plugin", "opdeck.plugins")
+copy = Registry([entry_point]).get("copy")
+x = np.arange(256, dtype=np.float32).reshape(2, 128)
+np.testing.assert_array_equal(copy(x, factor=2.0, device="emulator:sm_103a"), 2 * x)
+print(copy.last_launch.variant.id)
+"""
+
+
+def test_a_pack_needs_neither_dsl_nor_compiler(copy_pack: Pack, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setenv("OPDECK_PACK_PATH", str(copy_pack.path.parent))
+    monkeypatch.setenv("OPDECK_CACHE_DIR", str(tmp_path / "cache"))
+    monkeypatch.setenv("OPDECK_CC", "no-such-compiler")
+    monkeypatch.setenv("PYTHONPATH", str(Path(__file__).parents[1] / "support"))
+    command = [sys.executable, "-c", PACK_ONLY]
+    result = subprocess.run(command, capture_output=True, text=True, cwd=tmp_path, timeout=120, check=False)
+    assert result.returncode == 0, result.stderr
+    assert result.stdout.strip() == "copy_sm103a_fp32_none"
+    assert not (tmp_path / "cache").exists()
