@@ -15,6 +15,7 @@ struct TensorMapWords {
   std::vector<uint64_t> sizes;    // dimension 0 first
   std::vector<uint64_t> strides;  // bytes, of dimensions 1 ..
   std::vector<uint32_t> box;
+  std::vector<uint32_t> elem_strides;  // empty: all 1
 
   std::vector<uint8_t> encode() const {
     uint32_t words[32] = {};
@@ -27,6 +28,7 @@ struct TensorMapWords {
       const uint32_t byte = 55 + d;  // boxes start at the last byte of quadword 6
       words[byte / 4] |= (box[d] - 1) << byte % 4 * 8;
     }
+    for (uint32_t d = 1; d < elem_strides.size(); ++d) words[13] |= (elem_strides[d] - 1) << 3 * d;
     std::vector<uint8_t> bytes(128);
     std::memcpy(bytes.data(), words, 128);
     return bytes;

@@ -60,15 +60,18 @@ void check_refusals() {
   CHECK_ERROR(with([](auto& w) { w.type = 13; w.sizes[0] = 128; w.box[0] = 128; w.swizzle = 1; }), "swizzle");
   CHECK_ERROR(with([](auto& w) { w.low_flags = 5 << 4; }), "rank is");
   std::vector<uint8_t> bytes = five_dims().encode();
-  bytes[52] = 1;  // an element stride
-  CHECK_ERROR(decode_tensor_map(bytes.data()).error, "element strides");
-  bytes.assign(128, 0);
-  CHECK_ERROR(decode_tensor_map(bytes.data()).error, "version");
+  bytes[54] = 1;
+  CHECK_ERROR(decode_tensor_map(bytes.data()).error, "im2col");
+  bytes = five_dims().encode();
+  bytes[8] ^= 1;
+  CHECK_ERROR(decode_tensor_map(bytes.data()).error, "version is 3");
 }
 
 // Element (i0 .. i4) of the box is at smem offset i0 + box0 * (i1 + box1 * ...), and in bounds iff every coordinate is.
-void check_walk(const std::vector<int32_t>& coords) {
-  const TensorMap map = decode_tensor_map(five_dims().encode().data()).value;
+void check_walk(const std::vector<int32_t>& coords, const std::vector<uint32_t>& steps = {1, 1, 1, 1, 1}) {
+  TensorMapWords w = five_dims();
+  w.elem_strides = steps;
+  const TensorMap map = decode_tensor_map(w.encode().data()).value;
   std::map<uint32_t, uint64_t> addresses;  // smem byte offset of an element -> global address, 0 outside
   uint32_t expected_offset = 0;
   for_each_run(map, coords.data(), [&](const TileRun& run) {
@@ -80,12 +83,11 @@ void check_walk(const std::vector<int32_t>& coords) {
       addresses[run.smem_offset + e * 2] = run.in_bounds ? run.global_address + e * 2 : 0;
   });
   CHECK_EQ(expected_offset, map.box_bytes());
-  const TensorMapWords w = five_dims();
   uint32_t offset = 0;
-  for (uint32_t i4 = 0; i4 < w.box[4]; ++i4)
-    for (uint32_t i3 = 0; i3 < w.box[3]; ++i3)
-      for (uint32_t i2 = 0; i2 < w.box[2]; ++i2)
-        for (uint32_t i1 = 0; i1 < w.box[1]; ++i1)
+  for (uint32_t i4 = 0; i4 < w.box[4]; i4 += steps[4])
+    for (uint32_t i3 = 0; i3 < w.box[3]; i3 += steps[3])
+      for (uint32_t i2 = 0; i2 < w.box[2]; i2 += steps[2])
+        for (uint32_t i1 = 0; i1 < w.box[1]; i1 += steps[1])
           for (uint32_t i0 = 0; i0 < w.box[0]; ++i0, offset += 2) {
             const uint32_t i[5] = {i0, i1, i2, i3, i4};
             bool inside = true;
@@ -97,6 +99,18 @@ void check_walk(const std::vector<int32_t>& coords) {
             }
             CHECK_EQ(addresses[offset], inside ? static_cast<uint64_t>(address) : 0, "element", i0, i1, i2, i3, i4);
           }
+}
+
+void check_coordinates() {
+  const TensorMap map = decode_tensor_map(five_dims().encode().data()).value;
+  const auto error = [&map](std::vector<int32_t> coords, TensorCopy copy) {
+    return check_coords(map, coords.data(), copy);
+  };
+  CHECK_EQ(error({-8, -1, 9, 0, 0}, TensorCopy::load), "");
+  CHECK_ERROR(error({4, 0, 0, 0, 0}, TensorCopy::load), "coordinate 0 is 4, want a multiple of 8");
+  CHECK_EQ(error({32, 9, 9, 0, 0}, TensorCopy::store), "");
+  CHECK_ERROR(error({0, 0, -1, 0, 0}, TensorCopy::store), "coordinate 2 of a store");
+  CHECK_ERROR(error({-8, 0, 0, 0, 0}, TensorCopy::reduce), "coordinate 0 of a store");
 }
 
 void check_padded_types() {
@@ -168,11 +182,14 @@ int main() {
   check_refusals();
   check_walk({0, 0, 0, 0, 0});
   check_walk({8, 2, 1, 1, 0});
+  check_walk({8, 1, 1, 1, 0}, {1, 2, 1, 2, 1});
+  check_walk({-8, -2, 0, 0, -1}, {1, 3, 2, 1, 2});
   check_walk({-5, -1, -1, -1, -1});
   check_walk({30, 5, 4, 2, 1});
   check_walk({-16, 0, 0, 0, 0});
   check_walk({40, 0, 0, 0, 0});
   check_walk({-2147483647, 2147483640, 0, 0, 0});
+  check_coordinates();
   check_padded_types();
   check_reductions();
   return check::result();

@@ -74,6 +74,7 @@ TensorMap decode_fields(const RawMap& raw) {
   for (uint32_t d = 0; d < TensorMap::max_rank; ++d) {
     map.size_elems[d] = uint64_t{bits(q[4 + d / 2], d % 2 * 32, 32)} + 1;
     map.box_elems[d] = (d == 0 ? bits(q[6], 56, 8) : bits(q[7], (d - 1) * 8, 8)) + 1;
+    map.elem_strides[d] = d == 0 ? 1 : bits(q[6], 32 + 3 * d, 3) + 1;
   }
   return map;
 }
@@ -82,20 +83,22 @@ TensorMap decode_fields(const RawMap& raw) {
 Error check_unsupported(const RawMap& raw) {
   const struct {
     const char* meaning;
-    uint32_t word, low, num_bits, want;
+    uint32_t word, low, num_bits;
   } fields[] = {
-      {"the version (2: a tiled CUtensorMap)", 1, 0, 4, 2},
-      {"the interleave mode (0: none; others are not supported)", 1, 11, 2, 0},
-      {"the out-of-bounds fill (0: zeros; NaN is not supported)", 1, 15, 1, 0},
-      {"a reserved field", 1, 22, 10, 0},
-      {"a reserved field", 3, 32, 32, 0},
-      {"the element strides (0: all 1; others and im2col are not supported)", 6, 32, 24, 0},
-      {"a reserved field", 7, 32, 32, 0},
+      {"the interleave mode (others than none are not supported)", 1, 11, 2},
+      {"the out-of-bounds fill (NaN is not supported)", 1, 15, 1},
+      {"a reserved field", 1, 22, 10},
+      {"a reserved field", 3, 32, 32},
+      {"the mode (im2col is not supported)", 6, 47, 9},
+      {"a reserved field", 7, 32, 32},
   };
+  // The low bits of quadword 1: 0 as the driver writes it for sm_90, 2 as the CuTe DSL writes it.
+  if (const uint32_t version = bits(raw.q[1], 0, 4); version != 0 && version != 2)
+    return message("tensor map: the version is ", version, ", want 0 or 2: not a tiled CUtensorMap");
   for (const auto& f : fields)
-    if (const uint32_t got = bits(raw.q[f.word], f.low, f.num_bits); got != f.want)
+    if (const uint32_t got = bits(raw.q[f.word], f.low, f.num_bits))
       return message("tensor map: bits [", f.low + f.num_bits - 1, ":", f.low, "] of quadword ", f.word, ", ",
-                     f.meaning, ", are ", Hex{got}, ", want ", f.want);
+                     f.meaning, ", are ", Hex{got}, ", want 0");
   return {};
 }
 
@@ -210,7 +213,7 @@ uint32_t TensorMap::shared_bytes(uint32_t num_elems) const {
 
 uint32_t TensorMap::box_bytes() const {
   uint32_t bytes = box_row_bytes();
-  for (uint32_t d = 1; d < rank; ++d) bytes *= box_elems[d];
+  for (uint32_t d = 1; d < rank; ++d) bytes *= num_copied(d);
   return bytes;
 }
 
@@ -237,11 +240,16 @@ Expected<TensorMap> decode_tensor_map(const uint8_t* bytes_128) {
   return map;
 }
 
-Error check_first_coord(const TensorMap& map, int32_t coord) {
-  const int32_t step = is_slotted(map.type) ? 128 : map.type == TensorMapType::u4_align8 ? 2 : 1;
-  if (coord % step == 0) return {};
-  return message("cp.async.bulk.tensor: coordinate 0 is ", coord, ", want a multiple of ", step, " for ",
-                 tensor_map_type_name(map.type));
+Error check_coords(const TensorMap& map, const int32_t* coords, TensorCopy copy) {
+  const uint32_t step = is_slotted(map.type) ? 128 : 128 / map.elem_bits();
+  if (coords[0] % static_cast<int32_t>(step) != 0)
+    return message("tensor copy: coordinate 0 is ", coords[0], ", want a multiple of ", step, " for ",
+                   tensor_map_type_name(map.type));
+  if (copy == TensorCopy::load) return {};
+  for (uint32_t d = 0; d < map.rank; ++d)
+    if (coords[d] < 0)
+      return message("tensor copy: coordinate ", d, " of a store or reduction is ", coords[d], ", want 0 or more");
+  return {};
 }
 
 BoxSplit split_box(int64_t start, uint32_t box, uint64_t size) {

@@ -1,10 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // TMA tensor maps (CUtensorMap): decoding, validation, and the walk over a box.
 // Called by cp.async.bulk.tensor, cp.reduce.async.bulk.tensor and the prefetch of src/isa.
-// Source: CUDA driver API, cuTensorMapEncodeTiled (the limits); the 128-byte encoding as the CuTe DSL's host code
-// writes it.
-// Limits: tiled mode; im2col, interleaved layouts, element (traversal)
-// strides other than 1 and NaN fill are refused by name.
+// Source: CUDA driver API, cuTensorMapEncodeTiled (the limits); the encoding as the CuTe DSL's host code writes it and
+// as a driver does for an H200 (which also fills the second half, for itself).
+// Limits: tiled mode; im2col, interleaved layouts and NaN fill are refused by name.
 #pragma once
 
 #include <array>
@@ -31,6 +30,7 @@ struct TensorMap {
   std::array<uint64_t, max_rank> size_elems{};     // 1 .. 2^32; dimension 0 is contiguous
   std::array<uint64_t, max_rank> stride_bytes{};   // [0] is unused: the pitch of dimension 0 is the element
   std::array<uint32_t, max_rank> box_elems{};      // 1 .. 256
+  std::array<uint32_t, max_rank> elem_strides{};   // 1 .. 8, of dimensions 1 and up; [0] is 1
   Swizzle swizzle = Swizzle::none;
 
   // Bits of one element in global memory (4, 6, 8, ... 64).
@@ -40,6 +40,8 @@ struct TensorMap {
   uint64_t global_bytes(uint64_t num_elems) const;
   uint32_t shared_bytes(uint32_t num_elems) const;
 
+  // Elements of the box along a dimension that are copied: every elem_strides-th one.
+  uint32_t num_copied(uint32_t dim) const { return (box_elems[dim] + elem_strides[dim] - 1) / elem_strides[dim]; }
   uint32_t box_row_bytes() const { return shared_bytes(box_elems[0]); }
   // Bytes of the whole box in shared memory: what must be inside shared memory.
   uint32_t box_bytes() const;
@@ -51,8 +53,11 @@ struct TensorMap {
 // Decodes the 128 bytes and checks all that cuTensorMapEncodeTiled checks, the base address's alignment included.
 Expected<TensorMap> decode_tensor_map(const uint8_t* bytes_128);
 
-// Whether a copy may start at coords[0]: padded types take multiples of 128, packed 4-bit ones multiples of 2.
-Error check_first_coord(const TensorMap& map, int32_t coord);
+enum class TensorCopy : uint8_t { load, store, reduce };
+
+// Whether a copy may start at these coordinates. Hardware traps where the first is not a multiple of 16 bytes, and where
+// one of a store or reduction is negative (measured on an H200; loads take any). Padded types take multiples of 128.
+Error check_coords(const TensorMap& map, const int32_t* coords, TensorCopy copy);
 
 // A piece of a box that is contiguous in global memory and in unswizzled shared memory.
 struct TileRun {
@@ -107,14 +112,14 @@ void for_each_run(const TensorMap& map, const int32_t* coords, Visitor&& visit) 
   const BoxSplit split = split_box(coords[0], map.box_elems[0], map.size_elems[0]);
   const uint32_t row_bytes = map.box_row_bytes();
   uint32_t num_rows = 1;
-  for (uint32_t d = 1; d < map.rank; ++d) num_rows *= map.box_elems[d];
+  for (uint32_t d = 1; d < map.rank; ++d) num_rows *= map.num_copied(d);
 
   std::array<uint32_t, TensorMap::max_rank> idx{};
   for (uint32_t row = 0; row < num_rows; ++row) {
     uint64_t row_address = map.base;
     bool row_in_bounds = true;
     for (uint32_t d = 1; d < map.rank; ++d) {
-      const int64_t at = static_cast<int64_t>(coords[d]) + idx[d];
+      const int64_t at = static_cast<int64_t>(coords[d]) + idx[d] * map.elem_strides[d];
       row_in_bounds &= at >= 0 && static_cast<uint64_t>(at) < map.size_elems[d];
       row_address += static_cast<uint64_t>(at) * map.stride_bytes[d];
     }
@@ -135,7 +140,7 @@ void for_each_run(const TensorMap& map, const int32_t* coords, Visitor&& visit) 
     } else {
       emit(map.box_elems[0], false);
     }
-    for (uint32_t d = 1; d < map.rank && ++idx[d] == map.box_elems[d]; ++d) idx[d] = 0;
+    for (uint32_t d = 1; d < map.rank && ++idx[d] == map.num_copied(d); ++d) idx[d] = 0;
   }
 }
 
