@@ -10,15 +10,13 @@ import time
 from pathlib import Path
 from typing import Annotated
 
-import rich
 import typer
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
-from rich.table import Table
 
 from opdeck.aot.builder import build
 from opdeck.aot.plan import Selection, plan
+from opdeck.core.cli.text import print_table
 from opdeck.core.registry import registry
-from opdeck.core.variant import Variant
 
 app = typer.Typer(help="Compile kernels ahead of time into packs.", no_args_is_help=True)
 
@@ -49,7 +47,8 @@ def plan_command(
     if count:
         print(len(rows))
         return
-    rich.print(_table(rows))
+    header = ("variant", "arch", "dtype", "fusion", "config")
+    print_table(header, [(row.id, row.arch, row.dtype, row.fusion_name, row.config_text) for row in rows])
 
 
 @app.command("build")
@@ -89,10 +88,3 @@ def build_command(
 
 def _selection(*options: list[str] | None) -> Selection:
     return Selection(*(tuple(option or ()) for option in options))
-
-
-def _table(rows: tuple[Variant, ...]) -> Table:
-    table = Table("variant", "arch", "dtype", "fusion", "config", box=None)
-    for row in rows:
-        table.add_row(row.id, row.arch, row.dtype, row.fusion_name, row.config_text)
-    return table
