@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Puts matrix operands into a byte array as a kernel's threads would, and makes their descriptors. The addresses come
-// from CuTe's canonical layouts (a swizzle Swizzle<B,M,S> over a tiled atom), written here on their own: these tests must
-// not take an address from the code that they test.
+// from CuTe's canonical layouts (a swizzle Swizzle<B,M,S> over a tiled atom), written here on their own: these tests
+// must not take an address from the code that they test.
 #pragma once
 
 #include <cstdint>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// tcgen05.ld, st and cp: layouts from PTX's figures, written as CuTe layouts; loads and stores of whole warps; refusals.
+// tcgen05.ld, st and cp: layouts from PTX's figures, as CuTe's layouts; loads and stores of whole warps; refusals.
 #include "tmem_layout.h"
 
 #include <cstring>
@@ -56,8 +56,8 @@ void check_figures() {
       CHECK(c.lane == thread / 4 + reg % 2 * 8 && c.column == thread % 4 + reg / 2 * 4, "16x128b", thread, reg);
       // 16x256b: as the accumulators of mma.m16n8, two neighbours a register pair.
       c = cell(TmemShape::x16x256b, thread, reg);
-      CHECK(c.lane == thread / 4 + reg / 2 % 2 * 8 && c.column == thread % 4 * 2 + reg % 2 + reg / 4 * 8, "16x256b", thread,
-            reg);
+      CHECK(c.lane == thread / 4 + reg / 2 % 2 * 8 && c.column == thread % 4 * 2 + reg % 2 + reg / 4 * 8, "16x256b",
+            thread, reg);
     }
 }
 
@@ -144,8 +144,10 @@ void check_copies() {
       execute_tmem_copy(copy, {smem.data(), static_cast<uint32_t>(smem.size())}, {memory.data()});
       for (uint32_t row = 0; row < c.num_rows; ++row)
         for (uint32_t byte = 0; byte < c.row_bytes; ++byte)
-          for (uint32_t lane : lanes_of(c.shape, row))
-            reinterpret_cast<uint8_t*>(&want[(300 + byte / 4) * 128 + lane])[byte % 4] = smem[tile.address(row, 32 + byte)];
+          for (uint32_t lane : lanes_of(c.shape, row)) {
+            uint8_t* cell = reinterpret_cast<uint8_t*>(&want[(300 + byte / 4) * 128 + lane]);
+            cell[byte % 4] = smem[tile.address(row, 32 + byte)];
+          }
       CHECK(memory == want, "copy", static_cast<int>(c.shape), "swizzle", static_cast<int>(swizzle));
     }
 }

@@ -99,7 +99,8 @@ void check_scale_factors() {
   CHECK_ERROR(error_of(mxf8, [](Op& op) { op.scale_vector = 2; }), "blocks of 32");
   CHECK_ERROR(error_of(mxf4, [](Op& op) { op.scale_vector = 4; }), "blocks of 32");
   CHECK_ERROR(error_of(mxf4, [](Op& op) { op.instruction_descriptor ^= 1 << 23; }), "scale-factor type");
-  CHECK_ERROR(error_of(nvf4, [](Op& op) { op.instruction_descriptor ^= 1 << 23; op.scale_vector = 2; }), "blocks of 32");
+  CHECK_ERROR(error_of(nvf4, [](Op& op) { op.instruction_descriptor ^= 1 << 23; op.scale_vector = 2; }),
+              "blocks of 32");
   CHECK_ERROR(error_of(mxf4, [](Op& op) { op.instruction_descriptor |= 3 << 4; }), "scale-factor id of B is 3");
   CHECK_ERROR(error_of(mxf4, [](Op& op) { op.instruction_descriptor |= 1 << 29; }), "scale-factor id of A is 1");
   CHECK_ERROR(error_of(nvf4, [](Op& op) { op.instruction_descriptor |= 1 << 29; }), "scale-factor id of A is 1");

@@ -81,8 +81,8 @@ class Bench {
                   c_.a_in_registers ? a_fragments_.table.data() : nullptr, d_fragments_.table.data());
     for (uint32_t row = 0; row < 64; ++row)
       for (uint32_t col = 0; col < c_.n; ++col)
-        if (!CHECK_EQ(get_d(row, col), expected(row, col), format_name(c_.a_format), format_name(c_.b_format), "n", c_.n,
-                      "swizzle", static_cast<int>(c_.swizzle), "mn", c_.a_mn, c_.b_mn, "at", row, col))
+        if (!CHECK_EQ(get_d(row, col), expected(row, col), format_name(c_.a_format), format_name(c_.b_format), "n",
+                      c_.n, "swizzle", static_cast<int>(c_.swizzle), "mn", c_.a_mn, c_.b_mn, "at", row, col))
           return;
   }
 
@@ -207,7 +207,8 @@ void check_refusals() {
   CHECK_ERROR(error([](Op& op) { op.accumulator = Accumulator::s32; }), "D of s32");
   CHECK_ERROR(error([](Op& op) { op.saturate = true; }), ".satfinite");
   CHECK_ERROR(error([](Op& op) { op.a_in_registers = true; op.a_major = Major::mn; }), "A in registers");
-  CHECK_ERROR(error([](Op& op) { op.a_format = op.b_format = NumberFormat::e4m3; op.b_major = Major::mn; }), "transpose");
+  CHECK_ERROR(error([](Op& op) { op.a_format = op.b_format = NumberFormat::e4m3; op.b_major = Major::mn; }),
+              "transpose");
   CHECK_ERROR(error([](Op& op) { op.a_format = op.b_format = NumberFormat::bf16; op.accumulator = Accumulator::f16; }),
               "D of f16");
   CHECK_ERROR(error([](Op& op) { op.b_descriptor |= uint64_t{1} << 50; }), "B: shared-memory descriptor");

@@ -55,8 +55,9 @@ Expected<TensorMap> decode_tensor_map(const uint8_t* bytes_128);
 
 enum class TensorCopy : uint8_t { load, store, reduce };
 
-// Whether a copy may start at these coordinates. Hardware traps where the first is not a multiple of 16 bytes, and where
-// one of a store or reduction is negative (measured on an H200; loads take any). Padded types take multiples of 128.
+// Whether a copy may start at these coordinates. Hardware traps where the first is not a multiple of 16 bytes, and
+// where one of a store or reduction is negative (measured on an H200; loads take any). Padded types take multiples of
+// 128.
 Error check_coords(const TensorMap& map, const int32_t* coords, TensorCopy copy);
 
 // A piece of a box that is contiguous in global memory and in unswizzled shared memory.
