@@ -1,0 +1,90 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The example hosts, compiled with opdeck.h and libopdeck.so alone, on packs and the emulator."""
+
+from __future__ import annotations
+
+import re
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+
+import opdeck.abi
+from opdeck.aot import build
+from opdeck.core import registry
+from opdeck.core.fusion import Causal
+
+EXAMPLES = Path(__file__).parents[2] / "abi" / "examples"
+ARCHS = ("sm_100a", "sm_103a", "sm_90a")
+HOSTS = {"fmha_host.c": ("cc", "-std=c99"), "fmha_host.cpp": ("c++", "-std=c++17")}
+
+
+@pytest.fixture(scope="module")
+def pack(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """What the hosts ask for: bf16, causal d128 and unmasked d64, for each arch."""
+    variants = [
+        variant
+        for fusion, head_dim in ((Causal(), 128), (None, 64))
+        for arch in ARCHS
+        for variant in registry.variants("fmha_fwd", arch, fusion)
+        if variant.dtype == "bf16" and variant.static_dims["dqk"] == head_dim and variant.fusion == fusion
+    ]
+    assert len(variants) == 2 * len(ARCHS)
+    return build(variants, {"fmha_fwd": registry.schema("fmha_fwd")}, tmp_path_factory.mktemp("pack"), "hosts")
+
+
+@pytest.fixture(scope="module")
+def hosts(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    """The hosts by source. Their folder holds nothing of opdeck but the two libraries."""
+    folder = tmp_path_factory.mktemp("hosts")
+    shutil.copy(opdeck.abi.library_path(), folder)
+    shutil.copy(opdeck.abi.emulator_path(), folder / "libopdeck_emu.so")
+    shutil.copy(opdeck.abi.include_dir() / "opdeck.h", folder)
+    executables = {}
+    for source, (compiler, standard) in HOSTS.items():
+        executables[source] = folder / source.replace(".", "_")
+        command = [compiler, standard, "-D_GNU_SOURCE", "-O2", "-Wall", "-Wextra", "-Wpedantic", "-Werror"]
+        command += ["-I", folder, EXAMPLES / source, "-o", executables[source]]
+        command += ["-L", folder, "-lopdeck", "-lm", "-ldl", "-Wl,-rpath,$ORIGIN"]
+        subprocess.run([str(word) for word in command], check=True, timeout=120)
+    return executables
+
+
+def run_host(host: Path, *arguments: object) -> subprocess.CompletedProcess[str]:
+    command = [str(word) for word in (host, *arguments)]
+    return subprocess.run(command, capture_output=True, text=True, timeout=300, check=False)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("arch", ARCHS)
+@pytest.mark.parametrize("sizes", [(1, 128, 256, 2, 1, 128), (2, 100, 77, 2, 2, 128)], ids=["gqa", "residual"])
+def test_c_host_computes_causal_attention(hosts: dict[str, Path], pack: Path, arch: str, sizes: tuple[int, ...]):
+    result = run_host(hosts["fmha_host.c"], pack, f"emulator:{arch}", *sizes)
+    assert result.returncode == 0, result.stdout + result.stderr
+    assert result.stdout.endswith("PASS\n")
+    assert re.search(rf"^variant  fmha_fwd_{arch.replace('_', '')}_bf16_d128_causal_bottom_right$", result.stdout, re.M)
+    (macs,) = re.findall(r"^mma_macs (\d+)$", result.stdout, re.M)
+    assert int(macs) >= 2 * 128 * 128 * 128  # at least one tile pair: the tensor cores did the work
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("arch", ARCHS)
+def test_cpp_host_computes_on_packed_views(hosts: dict[str, Path], pack: Path, arch: str):
+    result = run_host(hosts["fmha_host.cpp"], pack, f"emulator:{arch}")
+    assert result.returncode == 0, result.stdout + result.stderr
+    assert f"fmha_fwd_{arch.replace('_', '')}_bf16_d64_none: accepts (chosen)" in result.stdout
+    assert result.stdout.endswith("PASS\n")
+
+
+@pytest.mark.slow
+def test_host_tells_why_it_cannot(hosts: dict[str, Path], pack: Path):
+    """No variant of head dim 96; a file that is no pack; a device that is none."""
+    unsupported = run_host(hosts["fmha_host.c"], pack, "emulator:sm_100a", 1, 128, 128, 1, 1, 96)
+    assert unsupported.returncode == 2
+    assert "UNSUPPORTED: fmha_fwd on sm_100a: none of 6 variants accepts the problem" in unsupported.stderr
+    assert "dqk: got 96, want 128" in unsupported.stderr
+    no_pack = run_host(hosts["fmha_host.c"], __file__, "emulator:sm_100a")
+    assert (no_pack.returncode, no_pack.stderr.startswith("PACK: ")) == (2, True)
+    no_device = run_host(hosts["fmha_host.cpp"], pack, "emulator:sm_80")
+    assert (no_device.returncode, "INVALID_ARGUMENT: desc.device" in no_device.stderr) == (2, True)
