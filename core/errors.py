@@ -48,16 +48,15 @@ class ArgumentTypeError(OpdeckError, TypeError):
 class Unsupported(OpdeckError, NotImplementedError):
     """A well-formed problem that no variant accepts. `reasons` has one line a variant."""
 
-    def __init__(self, problem: str, reasons: Sequence[str]) -> None:
-        lines = "\n".join(f"  {reason}" for reason in reasons) or "  no variant is registered for it"
-        super().__init__(f"no variant accepts {problem}:\n{lines}")
+    def __init__(self, message: str, reasons: Sequence[str]) -> None:
+        super().__init__("\n".join([message, *(f"  {reason}" for reason in reasons)]))
         self.reasons = tuple(reasons)
 
     @classmethod
     def from_text(cls, text: str) -> Unsupported:
         """The error of a message of libopdeck's: a line on the problem, then one a variant."""
-        head, *lines = text.splitlines() or [""]
-        return cls(head, [line.strip() for line in lines])
+        message, *reasons = text.splitlines() or [""]
+        return cls(message, [reason.strip() for reason in reasons])
 
 
 class PluginError(OpdeckError, RuntimeError):

@@ -135,11 +135,11 @@ class Operator:
         for row in refusals:
             if not row.reasons:
                 return row.variant
-        lines = [f"{row.variant.id}: {'; '.join(row.reasons)}" for row in refusals]
+        reasons = [f"{row.variant.id}: {'; '.join(row.reasons)}" for row in refusals]
+        message = f"{problem}: none of {len(refusals)} variants accepts it"
         if refusals:
-            nearest = min(refusals, key=lambda row: len(row.reasons))
-            lines.append(f"nearest is {nearest.variant.id}: {'; '.join(nearest.reasons)}")
-        raise Unsupported(str(problem), lines)
+            message += f"; nearest: {min(refusals, key=lambda row: len(row.reasons)).variant.id}"
+        raise Unsupported(message, reasons)
 
     def _plan(
         self, request: Request, tensors: Mapping[str, TensorView], leaves: tuple[Any, ...], where: Device

@@ -7,10 +7,15 @@ Kernels come from the packs that the library finds by itself, else from the user
 
 from __future__ import annotations
 
+import importlib.metadata
+import importlib.util
+import os
 import sys
 import threading
+import warnings
 from collections import deque
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 from opdeck.core import dtypes
@@ -36,6 +41,14 @@ _ARG_KINDS = {"tensor": 1, "i32": 2, "f32": 3}
 _HAZARDS = {None: 0, "on": 1, "off": 2}
 
 
+PACK_GROUP = "opdeck.packs"
+PACK_PATTERN = "*.opdeck.so"
+
+
+class PackWarning(UserWarning):
+    """A pack was skipped. Its message says which and why."""
+
+
 class NativeDevice:
     """A device of libopdeck, with the packs that are loaded for it. Used from any thread."""
 
@@ -50,15 +63,21 @@ class NativeDevice:
         self._lock = threading.Lock()
         self._ctx = self._new_ctx(schedule, _HAZARDS[hazards])
         self.target = self._ask_target()
-        self.check(self._lib.opdeck_ctx_load_default_packs(self._ctx))
+        self._load_installed_packs()
+
+    def load_pack(self, path: Path) -> None:
+        """Adds a pack's kernels behind those already loaded.
+
+        Raises: PackError when it does not fit this library or this machine.
+        """
+        self.check(self._lib.opdeck_ctx_load_pack(self._ctx, os.fsencode(path)))
 
     def launcher(self, schema: FamilySchema, variant: Variant) -> NativeLauncher:
         with self._lock:
             if variant.id not in self._kernel_ids():
                 from opdeck.aot import ensure
 
-                pack = ensure(variant, schema)
-                self.check(self._lib.opdeck_ctx_load_pack(self._ctx, str(pack).encode()))
+                self.load_pack(ensure(variant, schema))
         return NativeLauncher(self, schema, variant)
 
     def last_report(self) -> LaunchReport | None:
@@ -76,8 +95,22 @@ class NativeDevice:
         """Raises the exception that a status of libopdeck stands for, with the library's message."""
         if status == self._lib.OPDECK_OK:
             return
-        text = self._ffi.string(self._lib.opdeck_last_error()).decode(errors="replace")
-        raise _error(status, text)
+        raise _error(status, self._last_error())
+
+    def _load_installed_packs(self) -> None:
+        """Packs that the library finds, then those of entry points; one that does not fit is reported and skipped."""
+        self.check(self._lib.opdeck_ctx_load_default_packs(self._ctx))
+        skipped = self._last_error()
+        if skipped:
+            warnings.warn(f"packs were skipped: {skipped}", PackWarning, stacklevel=4)
+        for path in _packs_of_entry_points():
+            try:
+                self.load_pack(path)
+            except PackError as error:
+                warnings.warn(f"pack {path} was skipped: {error}", PackWarning, stacklevel=4)
+
+    def _last_error(self) -> str:
+        return str(self._ffi.string(self._lib.opdeck_last_error()).decode(errors="replace"))
 
     def _new_ctx(self, schedule: str | None, hazards: int) -> Any:
         ffi = self._ffi
@@ -107,6 +140,16 @@ class NativeDevice:
             self.check(lib.opdeck_ctx_kernel_info(self._ctx, kernel_idx, info))
             ids.add(ffi.string(info.variant).decode())
         return ids
+
+
+def _packs_of_entry_points() -> list[Path]:
+    """The packs in the packages that entry points of the group "opdeck.packs" name. The packages are not imported."""
+    packs: list[Path] = []
+    for entry_point in sorted(importlib.metadata.entry_points(group=PACK_GROUP), key=lambda row: row.name):
+        spec = importlib.util.find_spec(entry_point.value)
+        for folder in (spec.submodule_search_locations or ()) if spec is not None else ():
+            packs.extend(sorted(Path(folder).glob(PACK_PATTERN)))
+    return packs
 
 
 def _error(status: int, text: str) -> OpdeckError:
@@ -141,8 +184,10 @@ class NativeLauncher:
             self._make_plan(frame)
         frame.fill(args)
         stream = device._ffi.cast("void *", stream_address(args.stream, args.tensors))
-        device.check(lib.opdeck_plan_launch(self._plan, frame.problem, device._ffi.NULL, 0, stream))
-        self._frames.append(frame)
+        try:
+            device.check(lib.opdeck_plan_launch(self._plan, frame.problem, device._ffi.NULL, 0, stream))
+        finally:
+            self._frames.append(frame)
 
     def _make_plan(self, frame: _Frame) -> None:
         device, lib, ffi = self._device, self._device._lib, self._device._ffi

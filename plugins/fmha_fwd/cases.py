@@ -167,15 +167,16 @@ def _packed(q: Array, k: Array, v: Array) -> tuple[Array, Array, Array]:
 
 def _placed(array: Array, view: View) -> Array:
     """The same values in memory laid out as the view says."""
+    placed: Array
     if view is View.PADDED:
         b, s, h, d = array.shape
         buffer = np.full((b + 1, s + 3, h + 1, d + 16), np.nan).astype(array.dtype)
-        placed: Array = buffer[1:, 2 : s + 2, 1:, 8 : d + 8]
+        placed = buffer[1:, 2 : s + 2, 1:, 8 : d + 8]
         placed[...] = array
         return placed
     order = {View.SEQUENCE_FIRST: (1, 0, 2, 3), View.HEAD_FIRST: (0, 2, 1, 3)}.get(view, (0, 1, 2, 3))
-    in_memory: Array = np.ascontiguousarray(array.transpose(order))
-    return in_memory.transpose(order)
+    placed = np.ascontiguousarray(array.transpose(order)).transpose(order)
+    return placed
 
 
 def expected_macs(shape: Shape, variant: Variant) -> int:

@@ -175,7 +175,7 @@ def _choose(inputs: tuple[Array, ...], fusion: Mask | None, where: Device, kerne
     problem = operator.problem(*arrays, mask=fusion, device=where)
     variant = operator.select(problem)
     if re.search(kernel_filter, variant.id) is None:
-        raise Unsupported(str(problem), [f"{variant.id}: --kernel-filter={kernel_filter!r} does not match it"])
+        raise Unsupported(f"{problem}: --kernel-filter={kernel_filter!r} does not match {variant.id}", [])
     return variant
 
 
