@@ -1,0 +1,114 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The case table of fmha_fwd on every runner: the reference, the emulator under several schedules, a GPU where one is.
+
+On the emulator the multiply-accumulates that the kernel did must be those of the tiles that its mask visits: so the
+reference cannot be mistaken for the kernel, and no tile is visited for nothing.
+"""
+
+from __future__ import annotations
+
+import functools
+from dataclasses import replace
+from math import inf
+
+import numpy as np
+import pytest
+
+from opdeck.core import dtypes, registry
+from opdeck.core.arch import GPU_ARCHS
+from opdeck.core.devices import Device, open_device
+from opdeck.core.errors import DriverError
+from opdeck.core.transfer import to_memory, to_numpy
+from opdeck.core.verify import compare
+from opdeck.plugins.fmha_fwd import cases, reference
+from opdeck.plugins.fmha_fwd.cases import Case, Inputs, View
+
+CASES = list(cases.cases())
+# Every case runs eagerly and under one of these, in turn.
+OTHER_SCHEDULES = ("lazy", "random:1", "random:2")
+
+
+def run_case(case: Case, device: Device) -> None:
+    """Runs a case into poisoned outputs and compares them with the oracle."""
+    inputs = cases.make_inputs(case, seed=7)
+    buffers = {name: to_memory(getattr(inputs, name), device.memory) for name in ("q", "k", "v", "o", "lse")}
+    registry.get("fmha_fwd")(
+        *(buffers[name] for name in ("q", "k", "v")),
+        mask=case.fusion,
+        out=buffers["o"],
+        lse=buffers["lse"],
+        device=device,
+    )
+    check_results(case, inputs, to_numpy(buffers["o"]), to_numpy(buffers["lse"]))
+
+
+@functools.lru_cache(maxsize=4)
+def oracle(case: Case) -> tuple[np.ndarray, np.ndarray]:
+    inputs = cases.make_inputs(case, seed=7)
+    return reference.forward(inputs.q, inputs.k, inputs.v, case.fusion, softmax_scale=case.shape.d**-0.5)
+
+
+def check_results(case: Case, inputs: Inputs, o: np.ndarray, lse: np.ndarray) -> None:
+    tolerance = dtypes.dtype(case.dtype).tolerance
+    assert tolerance is not None
+    want_o, want_lse = oracle(case)
+    o_errors, lse_errors = compare(o, want_o), compare(lse, want_lse)
+    assert o_errors.within(tolerance), f"O: {o_errors}, want at most {tolerance}"
+    assert lse_errors.within(replace(tolerance, relative=inf)), f"LSE: {lse_errors}, want at most {tolerance}"
+    hidden = np.isneginf(want_lse)
+    assert np.array_equal(np.isneginf(lse), hidden)
+    assert (o.swapaxes(1, 2)[hidden] == 0).all()
+    if case.view is View.PADDED and o is inputs.o:
+        num_poisoned = np.isnan(o.base.astype(np.float32)).sum()
+        assert num_poisoned == o.base.size - o.size, "something was written between the rows of out"
+
+
+@pytest.mark.parametrize("case", CASES, ids=lambda case: case.id)
+def test_reference(case: Case) -> None:
+    run_case(case, open_device("cpu"))
+
+
+def emulator_runs() -> list[object]:
+    runs = []
+    for arch in GPU_ARCHS:
+        for case_idx, case in enumerate(CASES):
+            other = OTHER_SCHEDULES[case_idx % len(OTHER_SCHEDULES)]
+            runs += [
+                pytest.param(arch.name, schedule, case, id=f"{arch.name}-{schedule}-{case.id}")
+                for schedule in ("eager", other)
+            ]
+    return runs
+
+
+@pytest.mark.parametrize(("arch", "schedule", "case"), emulator_runs())
+def test_emulator(arch: str, schedule: str, case: Case) -> None:
+    device = open_device(f"emulator:{arch}", schedule=schedule)
+    run_case(case, device)
+    last = registry.get("fmha_fwd").last_launch
+    if 0 in (case.shape.b, case.shape.sq):
+        assert last is None
+        return
+    assert last is not None
+    assert last.variant.arch == arch
+    report = device.last_report()
+    assert report is not None
+    assert len(report.cubin_sha256) == 64
+    assert report.num_ctas > 0
+    assert report.warp_instructions > 0
+    assert report.mma_macs == cases.expected_macs(case.shape, last.variant)
+
+
+@pytest.fixture(scope="session")
+def gpu() -> Device:
+    try:
+        device = open_device("cuda:0")
+    except DriverError as error:
+        pytest.skip(f"no GPU: {error}")
+    pytest.importorskip("torch", reason="arrays on a GPU need torch")
+    return device
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("case", CASES, ids=lambda case: case.id)
+def test_gpu(case: Case, gpu: Device) -> None:
+    run_case(case, gpu)
