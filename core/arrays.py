@@ -9,10 +9,10 @@ Limits: elements of less than a byte are not known. A DLPack array on a GPU is t
 from __future__ import annotations
 
 import ctypes
+import functools
 import sys
 from collections.abc import Hashable, Sequence
-from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -24,9 +24,11 @@ MAX_ALIGN_BYTES = 16  # the most that a schema asks for
 WANTED = "a numpy array, a torch tensor or an object with __dlpack__"
 
 
-@dataclass(frozen=True)
-class TensorView:
-    """An array as a kernel sees it. argument: its name to the user. strides: in elements. device: "cpu" or "cuda:N"."""
+class TensorView(NamedTuple):
+    """An array as a kernel sees it. argument: its name to the user. strides: in elements. device: "cpu" or "cuda:N".
+
+    owner: what keeps the memory.
+    """
 
     argument: str
     data: int
@@ -35,7 +37,7 @@ class TensorView:
     dtype: str
     device: str
     is_readonly: bool
-    owner: Any = field(compare=False, repr=False)
+    owner: Any
 
     @property
     def signature(self) -> Hashable:
@@ -43,14 +45,14 @@ class TensorView:
         alignment_bytes = self.data % MAX_ALIGN_BYTES
         return self.shape, self.strides, self.dtype, self.device, self.is_readonly, alignment_bytes
 
-    def permuted(self, order: Sequence[int]) -> TensorView:
+    def permuted(self, order: tuple[int, ...]) -> TensorView:
         """The same memory with its dims in another order."""
         if len(self.shape) != len(order):
             raise ArgumentError(self.argument, f"{len(self.shape)} dims {self.shape}", f"{len(order)} dims")
-        if tuple(order) == tuple(range(len(order))):
+        if order == tuple(range(len(order))):
             return self
         shape = tuple(self.shape[dim] for dim in order)
-        return replace(self, shape=shape, strides=tuple(self.strides[dim] for dim in order))
+        return self._replace(shape=shape, strides=tuple(self.strides[dim] for dim in order))
 
 
 def view(array: object, argument: str) -> TensorView:
@@ -107,17 +109,22 @@ def as_numpy(tensor: TensorView) -> npt.NDArray[Any]:
 
 
 def _view_numpy(array: npt.NDArray[Any], argument: str) -> TensorView:
-    row = dtypes.by_numpy_name(array.dtype.name)
-    if row is None or not array.dtype.isnative:
+    name = _name_of_numpy_dtype(array.dtype)
+    if name is None:
         raise ArgumentTypeError(argument, f"dtype {array.dtype}", _dtype_names())
-    interface = array.__array_interface__
-    size_bytes = array.itemsize
-    if any(stride % size_bytes for stride in array.strides):
+    size_bytes, strides_bytes = array.itemsize, array.strides
+    strides = tuple([stride // size_bytes for stride in strides_bytes])
+    if sum(strides) * size_bytes != sum(strides_bytes):  # // rounds down: any remainder shows in the sum
         want = f"multiples of the element's {size_bytes} bytes"
-        raise ArgumentError(argument, f"strides of {array.strides} bytes", want)
-    address, is_readonly = interface["data"]
-    strides = tuple(stride // size_bytes for stride in array.strides)
-    return TensorView(argument, address, array.shape, strides, row.name, "cpu", is_readonly, array)
+        raise ArgumentError(argument, f"strides of {strides_bytes} bytes", want)
+    address, is_readonly = array.__array_interface__["data"]
+    return TensorView(argument, address, array.shape, strides, name, "cpu", is_readonly, array)
+
+
+@functools.cache
+def _name_of_numpy_dtype(numpy_dtype: np.dtype[Any]) -> str | None:
+    row = dtypes.by_numpy_name(numpy_dtype.name)
+    return row.name if row is not None and numpy_dtype.isnative else None
 
 
 def _is_torch(array: object) -> bool:

@@ -158,7 +158,7 @@ def test_arrays_on_two_devices_are_refused(
 
     def view(array: Any, argument: str) -> arrays.TensorView:
         tensor = real_view(array, argument)
-        return tensor if argument != "k" else arrays.replace(tensor, device="cuda:1")
+        return tensor if argument != "k" else tensor._replace(device="cuda:1")
 
     monkeypatch.setattr(arrays, "view", view)
     with pytest.raises(ArgumentError, match="k: got an array on cuda:1, want one on cpu, as q is"):
