@@ -1,0 +1,110 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The two readers of one schema, opdeck.core.problem and libopdeck, refuse and accept the same problems.
+
+No device and no memory are needed: planning looks at types, shapes and strides alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from opdeck.core import registry
+from opdeck.core.arrays import TensorView, compact_strides
+from opdeck.core.devices import LaunchArgs
+from opdeck.core.devices.native import NativeDevice, _Frame
+from opdeck.core.errors import ArgumentError, ArgumentTypeError, OpdeckError, Unsupported
+from opdeck.core.fusion import Causal
+from opdeck.core.problem import bind
+from opdeck.core.variant import Variant
+
+SCHEMA = registry.schema("fmha_fwd")
+ALIGNED_ADDRESS = 1 << 20
+RIGHT = {"b": 2, "sq": 16, "sk": 24, "hq": 4, "hk": 2, "dqk": 64, "dv": 64}
+
+
+@pytest.fixture(scope="module")
+def variant() -> Variant:
+    rows = registry.variants("fmha_fwd", arch="sm_90a", fusion="causal[align=bottom_right]")
+    return next(row for row in rows if row.dtype == "bf16" and row.static_dims["dqk"] == 64)
+
+
+@pytest.fixture(scope="module")
+def device(variant: Variant) -> NativeDevice:
+    """libopdeck with one kernel of the family and no driver."""
+    device = NativeDevice("offline:sm_90a", memory="cpu")
+    device.launcher(SCHEMA, variant)
+    return device
+
+
+@st.composite
+def tensors(draw: st.DrawFn) -> dict[str, TensorView]:
+    """Tensors of a right problem, each with up to one thing changed: an extent, a stride, the type, the rank."""
+    dims = dict(RIGHT)
+    for name in draw(st.lists(st.sampled_from(list(RIGHT)), max_size=2)):
+        dims[name] = draw(st.sampled_from([0, 1, 2, 3, 4, 16, 64, 96, 128]))
+    views = {}
+    for arg in SCHEMA.args:
+        if arg.kind != "tensor" or (arg.optional and draw(st.booleans())):
+            continue
+        shape = [dims[name] for name in arg.dims]
+        strides = list(compact_strides(shape))
+        dtype = "fp32" if arg.name == "lse" else "bf16"
+        change = draw(st.sampled_from(["none"] * 6 + ["extent", "stride", "dtype", "rank"]))
+        dim = draw(st.integers(0, len(shape) - 1))
+        if change == "extent":
+            shape[dim] = draw(st.sampled_from([0, 1, 2, 5, 64]))
+        elif change == "stride":
+            strides[dim] = draw(st.sampled_from([0, 1, -1, 2, 8, 12, 64, 520, 4096, 8200, -4096]))
+        elif change == "dtype":
+            dtype = draw(st.sampled_from(["fp16", "bf16", "fp32", "fp8_e4m3", "int32"]))
+        elif change == "rank":
+            shape, strides = shape[1:], strides[1:]
+        views[arg.name] = TensorView(
+            arg.name, ALIGNED_ADDRESS * (1 + len(views)), tuple(shape), tuple(strides), dtype, "cpu", False, None
+        )
+    return views
+
+
+def verdict_of_python(
+    views: Mapping[str, TensorView], variant: Variant, device: NativeDevice
+) -> type[OpdeckError] | None:
+    try:
+        problem = bind(SCHEMA, views, variant.fusion, device.target)
+    except (ArgumentError, ArgumentTypeError):
+        return ArgumentError
+    return Unsupported if variant.refusals(problem) else None
+
+
+def verdict_of_c(views: Mapping[str, TensorView], variant: Variant, device: NativeDevice) -> Verdict:
+    args = LaunchArgs(views, {"softmax_scale": 1.0}, variant.fusion, (), None)
+    frame = _Frame(device._ffi, SCHEMA, variant, args)
+    frame.problem.variant = device._ffi.NULL
+    plan = device._ffi.new("opdeck_plan **")
+    try:
+        device.check(device._lib.opdeck_plan_create(device._ctx, frame.problem, plan))
+    except (ArgumentError, Unsupported) as error:
+        return type(error)
+    device._lib.opdeck_plan_destroy(plan[0])
+    return None
+
+
+@settings(deadline=None, max_examples=600, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(views=tensors())
+def test_python_and_c_agree(views: dict[str, TensorView], variant: Variant, device: NativeDevice) -> None:
+    assert verdict_of_python(views, variant, device) == verdict_of_c(views, variant, device)
+
+
+def test_the_right_problem_is_accepted_by_both(variant: Variant, device: NativeDevice) -> None:
+    assert variant.fusion == Causal()
+    views = {}
+    for arg in SCHEMA.args[:4]:
+        shape = tuple(RIGHT[name] for name in arg.dims)
+        views[arg.name] = TensorView(
+            arg.name, ALIGNED_ADDRESS, shape, compact_strides(shape), "bf16", "cpu", False, None
+        )
+    assert verdict_of_python(views, variant, device) is None
+    assert verdict_of_c(views, variant, device) is None
