@@ -35,7 +35,7 @@ extern "C" {
 typedef enum opdeck_status {
   OPDECK_OK = 0,
   OPDECK_INVALID_ARGUMENT = 1,
-  OPDECK_UNSUPPORTED = 2, /* a well-formed problem that no loaded variant accepts; the message has a reason a variant */
+  OPDECK_UNSUPPORTED = 2, /* a well-formed problem that no loaded variant accepts; the message has a reason a variant of its arch */
   OPDECK_NO_DRIVER = 3,
   OPDECK_NO_DEVICE = 4,
   OPDECK_DRIVER = 5,

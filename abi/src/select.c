@@ -18,11 +18,13 @@ enum { REASON_BYTES = 512, TABLE_BYTES = 6144, FAULT_BYTES = 1024 };
 typedef struct od_search {
   const opdeck_problem *problem;
   od_binding *binding;
-  od_text *table; /* gets a line a variant that refuses */
+  od_text *table;             /* gets a line a variant that refuses */
+  od_text *other_archs_table; /* the same, for variants of other archs than the device's */
   opdeck_ctx *ctx;
   int32_t next_pack_idx;
   int32_t next_variant_idx;
-  int32_t num_variants; /* seen of the family */
+  int32_t num_variants;    /* seen of the family */
+  int32_t num_other_archs; /* among them */
   int32_t nearest_failures;
   char nearest[REASON_BYTES]; /* the variant with the fewest failures, and its first reason */
   opdeck_status fault;        /* the first error of binding: an argument is wrong, whatever the variant */
@@ -69,8 +71,10 @@ static int is_accepted(od_search *search, const opdeck_pack_variant *variant) {
   char reason[REASON_BYTES];
   const int32_t num_failures = count_failures(search, variant, reason);
   if (num_failures > 0) {
+    const int is_other_arch = strcmp(variant->arch, search->ctx->device.arch) != 0;
+    search->num_other_archs += is_other_arch;
     keep_nearest(search, variant, num_failures, reason);
-    od_text_add(search->table, "  %s: %s\n", variant->id, reason);
+    od_text_add(is_other_arch ? search->other_archs_table : search->table, "  %s: %s\n", variant->id, reason);
     return 0;
   }
   const int32_t num_fields = search->binding->num_fields;
@@ -142,15 +146,19 @@ static opdeck_status refuse(const od_search *search) {
   if (search->num_variants == 0) return refuse_unknown(search->ctx, search->problem);
   if (search->fault != OPDECK_OK) return od_fail(search->fault, "%s", search->fault_message);
   const od_text *table = search->table;
-  return od_fail(OPDECK_UNSUPPORTED, "%s on %s: none of %d variants accepts the problem; nearest: %s\n%s%s",
-                 search->problem->family, search->ctx->device.arch, (int)search->num_variants, search->nearest,
-                 table->data, table->needed_bytes > table->capacity_bytes ? " ... (opdeck_explain has all)" : "");
+  return od_fail(OPDECK_UNSUPPORTED,
+                 "%s on %s: none of %d variants (%d of them for other archs) accepts the problem; nearest: %s\n%s%s",
+                 search->problem->family, search->ctx->device.arch, (int)search->num_variants,
+                 (int)search->num_other_archs, search->nearest, table->data,
+                 table->needed_bytes > table->capacity_bytes ? " ... (opdeck_explain has all)" : "");
 }
 
 opdeck_status od_select(opdeck_ctx *ctx, const opdeck_problem *problem, od_binding *binding, od_choice *choice) {
   char lines[TABLE_BYTES];
   od_text table = od_text_in(lines, sizeof lines);
-  od_search search = {.problem = problem, .binding = binding, .table = &table, .ctx = ctx};
+  od_text nowhere = od_text_in(NULL, 0); /* on a device of one arch, the others' refusals tell little */
+  od_search search = {
+      .problem = problem, .binding = binding, .table = &table, .other_archs_table = &nowhere, .ctx = ctx};
   return next_accepting(&search, choice) ? OPDECK_OK : refuse(&search);
 }
 
@@ -167,7 +175,7 @@ static void add_fields(od_text *text, const od_binding *binding) {
 }
 
 static opdeck_status explain(opdeck_ctx *ctx, const opdeck_problem *problem, od_binding *binding, od_text *text) {
-  od_search search = {.problem = problem, .binding = binding, .table = text, .ctx = ctx};
+  od_search search = {.problem = problem, .binding = binding, .table = text, .other_archs_table = text, .ctx = ctx};
   od_text_add(text, "%s on %s, fusion %s\n", problem->family, ctx->device.arch, od_fusion_name(problem));
   od_choice choice;
   int32_t num_accepting = 0;
