@@ -1,61 +1,64 @@
 // SPDX-License-Identifier: Apache-2.0
-// Small column-major GEMMs; see mma_gemm.h. Vector types of 8 lanes: the compiler splits them where the target's
-// registers are narrower; GEMM_CLONES lets an AVX2 machine use whole ones.
+// Small column-major GEMMs; see mma_gemm.h.
 #include "mma_gemm.h"
 
 #include <algorithm>
 
 #include "scratch.h"
-
-#if defined(__x86_64__) && defined(__GNUC__) && !defined(__clang__)
-#define GEMM_CLONES __attribute__((target_clones("avx2", "default")))
-#else
-#define GEMM_CLONES
-#endif
+#include "vector_lanes.h"
 
 namespace opdeck::emu {
 namespace {
 
-constexpr uint32_t vector_lanes = 8;
-constexpr uint32_t vectors_per_block = gemm_row_block / vector_lanes;
-
-typedef float Vector __attribute__((vector_size(vector_lanes * sizeof(float))));
-// The same at any address of a float, or of the 32-bit words of TMEM.
-typedef Vector VectorAt __attribute__((aligned(4), may_alias));
-
-// One block of gemm_row_block rows and num_cols (at most 4) columns, in registers over all k.
-template <uint32_t num_cols>
+// One block of 2 * lanes rows and num_cols (at most 4) columns, in registers over all k.
+template <uint32_t lanes, uint32_t num_cols>
 [[gnu::always_inline]] inline void accumulate_block(const GemmOperands& operands, uint32_t row, uint32_t col, float* d,
                                                     size_t d_stride) {
-  Vector sums[num_cols][vectors_per_block];
+  using Floats = typename Vectors<lanes>::Floats;
+  using FloatsAt = typename Vectors<lanes>::FloatsAt;
+  Floats sums[num_cols][2];
   float* d_block = d + col * d_stride + row;
   for (uint32_t c = 0; c < num_cols; ++c)
-    for (uint32_t v = 0; v < vectors_per_block; ++v)
-      sums[c][v] = *reinterpret_cast<const VectorAt*>(d_block + c * d_stride + v * vector_lanes);
+    for (uint32_t v = 0; v < 2; ++v)
+      sums[c][v] = *reinterpret_cast<const FloatsAt*>(d_block + c * d_stride + v * lanes);
   const float* b[num_cols];
   for (uint32_t c = 0; c < num_cols; ++c) b[c] = operands.b + size_t{col + c} * operands.b_stride;
   const float* a_row = operands.a + row;
   for (size_t k = 0; k < operands.k_elems; ++k, a_row += operands.a_stride) {
-    Vector a[vectors_per_block];
-    for (uint32_t v = 0; v < vectors_per_block; ++v)
-      a[v] = *reinterpret_cast<const VectorAt*>(a_row + v * vector_lanes);
+    const Floats a[2] = {*reinterpret_cast<const FloatsAt*>(a_row), *reinterpret_cast<const FloatsAt*>(a_row + lanes)};
     for (uint32_t c = 0; c < num_cols; ++c)
-      for (uint32_t v = 0; v < vectors_per_block; ++v) sums[c][v] += a[v] * b[c][k];
+      for (uint32_t v = 0; v < 2; ++v) sums[c][v] += a[v] * b[c][k];
   }
   for (uint32_t c = 0; c < num_cols; ++c)
-    for (uint32_t v = 0; v < vectors_per_block; ++v)
-      *reinterpret_cast<VectorAt*>(d_block + c * d_stride + v * vector_lanes) = sums[c][v];
+    for (uint32_t v = 0; v < 2; ++v) *reinterpret_cast<FloatsAt*>(d_block + c * d_stride + v * lanes) = sums[c][v];
 }
+
+template <uint32_t lanes>
+[[gnu::always_inline]] inline void accumulate(const GemmOperands& operands, uint32_t num_rows, uint32_t num_cols,
+                                              float* d, uint32_t d_stride) {
+  static_assert(gemm_row_block % (2 * lanes) == 0);
+  const uint32_t whole_cols = num_cols / 4 * 4;
+  for (uint32_t row = 0; row < num_rows; row += 2 * lanes) {
+    for (uint32_t col = 0; col < whole_cols; col += 4) accumulate_block<lanes, 4>(operands, row, col, d, d_stride);
+    for (uint32_t col = whole_cols; col < num_cols; ++col)
+      accumulate_block<lanes, 1>(operands, row, col, d, d_stride);
+  }
+}
+
+#ifdef OPDECK_EMU_AVX2
+OPDECK_EMU_AVX2 void accumulate_avx2(const GemmOperands& operands, uint32_t num_rows, uint32_t num_cols, float* d,
+                                     uint32_t d_stride) {
+  accumulate<8>(operands, num_rows, num_cols, d, d_stride);
+}
+#endif
 
 }  // namespace
 
-GEMM_CLONES void gemm_accumulate(const GemmOperands& operands, uint32_t num_rows, uint32_t num_cols, float* d,
-                                 uint32_t d_stride) {
-  const uint32_t whole_cols = num_cols / 4 * 4;
-  for (uint32_t row = 0; row < num_rows; row += gemm_row_block) {
-    for (uint32_t col = 0; col < whole_cols; col += 4) accumulate_block<4>(operands, row, col, d, d_stride);
-    for (uint32_t col = whole_cols; col < num_cols; ++col) accumulate_block<1>(operands, row, col, d, d_stride);
-  }
+void gemm_accumulate(const GemmOperands& operands, uint32_t num_rows, uint32_t num_cols, float* d, uint32_t d_stride) {
+#ifdef OPDECK_EMU_AVX2
+  if (has_avx2()) return accumulate_avx2(operands, num_rows, num_cols, d, d_stride);
+#endif
+  accumulate<4>(operands, num_rows, num_cols, d, d_stride);
 }
 
 void gemm_integers(const GemmOperands& operands, uint32_t num_rows, uint32_t num_cols, int32_t* sums) {

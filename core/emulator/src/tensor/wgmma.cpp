@@ -4,6 +4,7 @@
 
 #include <algorithm>
 
+#include "aligned_gemm.h"
 #include "message.h"
 #include "mma_gemm.h"
 #include "operand_panel.h"
@@ -94,23 +95,27 @@ void run_s32(const WgmmaPlan& plan, const GemmOperands& panels, uint32_t* const*
   });
 }
 
+uint32_t fraction_bits(const WgmmaPlan& plan) {
+  return is_fp8(plan.operands.a_format) ? aligned_fraction_bits_fp8 : aligned_fraction_bits_half;
+}
+
 void run_f32(const WgmmaPlan& plan, const GemmOperands& panels, uint32_t* const* d_registers, float* sums) {
   if (plan.operands.scale_d)
     for_each_d_word(plan, d_registers,
                     [sums](uint32_t& word, uint32_t i) { sums[i] = __builtin_bit_cast(float, word); });
-  gemm_accumulate(panels, num_rows, plan.operands.n_cols, sums, num_rows);
+  gemm_accumulate_aligned(panels, num_rows, plan.operands.n_cols, sums, num_rows, fraction_bits(plan));
   for_each_d_word(plan, d_registers,
                   [sums](uint32_t& word, uint32_t i) { word = __builtin_bit_cast(uint32_t, sums[i]); });
 }
 
-// Added in f32, rounded to f16 once an instruction.
+// Added as f32, rounded to f16 once an instruction.
 void run_f16(const WgmmaPlan& plan, const GemmOperands& panels, uint32_t* const* d_registers, float* sums) {
   if (plan.operands.scale_d)
     for_each_d_word(plan, d_registers, [sums](uint32_t& word, uint32_t i) {
       sums[i] = decode_f16(static_cast<uint16_t>(word));
       sums[i + num_rows] = decode_f16(static_cast<uint16_t>(word >> 16));
     });
-  gemm_accumulate(panels, num_rows, plan.operands.n_cols, sums, num_rows);
+  gemm_accumulate_aligned(panels, num_rows, plan.operands.n_cols, sums, num_rows, fraction_bits(plan));
   for_each_d_word(plan, d_registers, [sums](uint32_t& word, uint32_t i) {
     word = encode_f16_rn(sums[i]) | static_cast<uint32_t>(encode_f16_rn(sums[i + num_rows])) << 16;
   });

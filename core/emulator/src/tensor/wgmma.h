@@ -2,7 +2,7 @@
 // wgmma.mma_async of sm_90a: m64nNk{8,16,32}, A from registers or shared memory, D in registers.
 // Called by src/isa: plan_wgmma at issue, execute_wgmma when the schedule completes it. Source: PTX ISA,
 // "wgmma.mma_async" and "Register fragments and shared memory matrix layouts".
-// Limits: dense only. The order of accumulation is given in mma_gemm.h.
+// Limits: dense only. How sums are formed and rounded is given in aligned_gemm.h.
 #pragma once
 
 #include <cstdint>
