@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Vectors for the inner loops of mma_gemm.cpp and aligned_gemm.cpp, which are templates over the number of lanes: 4 on
-// any machine, 8 where an x86-64 has AVX2. (A 128 x 128 x 16 product on an EPYC core, November 2026: gemm_accumulate 9 us
-// with AVX2 and 44 us without, gemm_accumulate_aligned 52 and 231.)
+// any machine, 8 where an x86-64 has AVX2. (A 128 x 128 x 16 product on an EPYC core, November 2026: gemm_accumulate
+// 9 us with AVX2 and 44 us without, gemm_accumulate_aligned 52 and 231.)
 #pragma once
 
 #include <cstdint>
