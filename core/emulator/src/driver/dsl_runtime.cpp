@@ -1,0 +1,52 @@
+// SPDX-License-Identifier: Apache-2.0
+// The eight functions that CuTe DSL host code imports, on top of the driver functions, so that JIT-compiled kernels run
+// here when libopdeck_emu.so stands first in CUTE_DSL_LIBS. Exported objects in packs do not use these: they have a hidden
+// shim of their own. Where no context is current, a launch makes the device of its kernel's target current.
+#include "state.h"
+
+#define EXPORT __attribute__((visibility("default")))
+
+namespace opdeck::emu {
+void make_current_for(void* kernel);
+bool has_current_context();
+}  // namespace opdeck::emu
+
+extern "C" {
+
+#define OPDECK_DECLARE(member, symbol, params) opdeck_cu_result symbol params;
+OPDECK_DRIVER_FUNCTIONS(OPDECK_DECLARE)
+#undef OPDECK_DECLARE
+
+EXPORT int _cudaLibraryLoadData(void** library, const void* code, int* jit_options, void** jit_values,
+                                unsigned num_jit_options, int* library_options, void** library_values,
+                                unsigned num_library_options) {
+  return cuLibraryLoadData(library, code, jit_options, jit_values, num_jit_options, library_options, library_values,
+                           num_library_options);
+}
+EXPORT int _cudaLibraryGetKernel(void** kernel, void* library, const char* name) {
+  return cuLibraryGetKernel(kernel, library, name);
+}
+EXPORT int _cudaGetDevice(int* device) {
+  if (opdeck::emu::has_current_context()) return cuCtxGetDevice(device);
+  *device = 0;
+  return 0;
+}
+EXPORT int _cudaDeviceGetAttribute(int* value, int attr, int device) { return cuDeviceGetAttribute(value, attr, device); }
+EXPORT int _cuKernelGetAttribute(int* value, int attr, void* kernel, int device) {
+  return cuKernelGetAttribute(value, attr, kernel, device);
+}
+EXPORT int _cudaFuncSetAttribute(void* kernel, int attr, int value) {
+  for (int device = 0; device < opdeck::emu::kNumDevices; ++device)
+    if (const int result = cuKernelSetAttribute(attr, value, kernel, device)) return result;
+  return 0;
+}
+// The DSL names one device; its kernel runs on the one of its target, so the attribute is set for all.
+EXPORT int _cudaKernelSetAttributeForDevice(void* kernel, int attr, int value, int) {
+  return _cudaFuncSetAttribute(kernel, attr, value);
+}
+EXPORT int _cudaLaunchKernelEx(const opdeck_cu_launch_config* config, void* kernel, void** params) {
+  const int result = opdeck::emu::guarded([&] { opdeck::emu::make_current_for(kernel); });
+  return result != 0 ? result : cuLaunchKernelEx(config, kernel, params, nullptr);
+}
+
+}  // extern "C"

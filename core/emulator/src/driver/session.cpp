@@ -1,0 +1,118 @@
+// SPDX-License-Identifier: Apache-2.0
+// The functions of opdeck_emu.h: PTX registration, sessions, options, the last error.
+#include <algorithm>
+#include <cstring>
+
+#include "state.h"
+
+namespace opdeck::emu {
+namespace {
+
+constexpr uint64_t kDefaultWatchdog = uint64_t{1} << 33;
+
+opdeck_emu_options plain_options() {
+  opdeck_emu_options options{};
+  options.struct_size = sizeof options;
+  options.schedule = OPDECK_EMU_EAGER;
+  options.hazards = 1;
+  options.max_warp_instructions = kDefaultWatchdog;
+  return options;
+}
+
+opdeck_emu_options checked_options(const opdeck_emu_options* given) {
+  opdeck_emu_options options = plain_options();
+  if (given == nullptr) return options;
+  if (given->struct_size < 8)
+    throw EmulatorError(Fault::invalid_value, "options: struct_size " + std::to_string(given->struct_size));
+  std::memcpy(&options, given, std::min<size_t>(given->struct_size, sizeof options));
+  options.struct_size = sizeof options;
+  if (options.schedule < OPDECK_EMU_EAGER || options.schedule > OPDECK_EMU_RANDOM)
+    throw EmulatorError(Fault::invalid_value, "options: schedule " + std::to_string(options.schedule) +
+                                                  " is not eager (0), lazy (1) or random (2)");
+  if (options.max_warp_instructions == 0) options.max_warp_instructions = kDefaultWatchdog;
+  return options;
+}
+
+thread_local bool thread_in_session = false;
+
+}  // namespace
+
+State& state() {
+  static State* const instance = [] {
+    auto* created = new State;  // lives as long as the process: other libraries' destructors may still call
+    created->default_options = plain_options();
+    return created;
+  }();
+  return *instance;
+}
+
+std::string& last_error() {
+  thread_local std::string text;
+  return text;
+}
+
+}  // namespace opdeck::emu
+
+using namespace opdeck::emu;
+
+extern "C" {
+
+__attribute__((visibility("default"))) uint32_t opdeck_emu_version(void) { return OPDECK_EMU_VERSION; }
+
+__attribute__((visibility("default"))) int opdeck_emu_register_ptx(const char* sha256_hex, const char* ptx, size_t len) {
+  return guarded([&] {
+    if (sha256_hex == nullptr || ptx == nullptr || std::strlen(sha256_hex) != 64 ||
+        std::strspn(sha256_hex, "0123456789abcdef") != 64)
+      throw EmulatorError(Fault::invalid_value, "opdeck_emu_register_ptx: 64 hex digits and a text are wanted");
+    const std::lock_guard lock(state().mutex);
+    const auto [it, is_new] = state().ptx_by_sha256.try_emplace(sha256_hex, ptx, len);
+    if (!is_new && it->second != std::string_view(ptx, len))
+      throw EmulatorError(Fault::invalid_value, std::string("another PTX text is registered for the cubin ") + sha256_hex);
+  });
+}
+
+__attribute__((visibility("default"))) int opdeck_emu_begin(const opdeck_emu_tensor* tensors, uint32_t num_tensors,
+                                                            const opdeck_emu_options* options) {
+  return guarded([&] {
+    if (thread_in_session) throw EmulatorError(Fault::invalid_value, "opdeck_emu_begin: this thread is in a session");
+    if (tensors == nullptr && num_tensors != 0) throw EmulatorError(Fault::invalid_value, "opdeck_emu_begin: no tensors");
+    State& s = state();
+    std::unique_lock lock(s.mutex);
+    Session session;
+    session.options = options == nullptr ? s.default_options : checked_options(options);
+    session.report.struct_size = sizeof session.report;
+    session.active = true;
+    s.memory.set_tensors(tensors, num_tensors);
+    s.session = session;
+    thread_in_session = true;
+    lock.release();  // held until opdeck_emu_end
+  });
+}
+
+__attribute__((visibility("default"))) int opdeck_emu_end(opdeck_emu_report* report) {
+  return guarded([&] {
+    if (!thread_in_session) throw EmulatorError(Fault::invalid_value, "opdeck_emu_end without opdeck_emu_begin");
+    State& s = state();
+    if (report != nullptr) {
+      const uint32_t wanted = report->struct_size == 0 ? static_cast<uint32_t>(sizeof *report) : report->struct_size;
+      std::memcpy(report, &s.session.report, std::min<size_t>(wanted, sizeof *report));
+      report->struct_size = wanted;
+    }
+    s.memory.clear_tensors();
+    s.session = Session{};
+    thread_in_session = false;
+    s.mutex.unlock();
+  });
+}
+
+__attribute__((visibility("default"))) int opdeck_emu_set_default_options(const opdeck_emu_options* options) {
+  return guarded([&] {
+    const opdeck_emu_options checked = checked_options(options);
+    const std::lock_guard lock(state().mutex);
+    state().default_options = checked;
+  });
+}
+
+__attribute__((visibility("default"))) const char* opdeck_emu_last_error(void) { return last_error().c_str(); }
+
+}  // extern "C"

@@ -1,0 +1,341 @@
+// SPDX-License-Identifier: Apache-2.0
+// Copies of contiguous bytes: cp.async.bulk, cp.reduce.async.bulk, cp.async (per thread), their groups and waits.
+// Source: PTX ISA, "Data Movement and Conversion Instructions: Bulk copy; Non-bulk copy".
+// Limits: .cp_mask, .ignore_oob, cp.reduce into shared memory and cp.async.mbarrier.arrive are not supported.
+#include <cstring>
+
+#include "../tensor/tensormap.h"
+#include "async_copy.h"
+#include "lanes.h"
+
+namespace opdeck::emu {
+namespace {
+
+struct BulkDetail {
+  AddressOperand destination, source, mbarrier;
+  uint32_t size_row = 0;
+  bool multicast = false;
+  uint32_t multicast_row = 0;
+  ReduceOp reduction = ReduceOp::add;
+  TensorMapType type = TensorMapType::u32;  // of a reduction's elements
+  uint32_t elem_bytes = 4;
+};
+const BulkDetail& detail_of(const Op& op) { return *static_cast<const BulkDetail*>(op.detail); }
+
+uint64_t global_operand(Warp& warp, const AddressOperand& operand, uint32_t lane) {
+  return warp.row<uint64_t>(operand.row)[lane] + static_cast<uint64_t>(operand.offset);
+}
+
+uint32_t read_size(Warp& warp, const BulkDetail& detail, uint32_t lane) {
+  const uint32_t num_bytes = warp.row<uint32_t>(detail.size_row)[lane];
+  require_multiple("size", num_bytes, 16);
+  return num_bytes;
+}
+
+// Global or shared memory into shared memory, signalling an mbarrier.
+Flow load_from_global(Warp& warp, const Op& op) {
+  const BulkDetail& detail = detail_of(op);
+  for_each_lane(warp.mask, [&](uint32_t lane) {
+    const uint32_t num_bytes = read_size(warp, detail, lane);
+    const uint32_t target = shared_operand(warp, detail.destination, lane);
+    const uint32_t mbarrier = shared_operand(warp, detail.mbarrier, lane);
+    const uint64_t source = global_operand(warp, detail.source, lane);
+    check_alignment(target, 16);
+    check_alignment(source, 16);
+    Cluster& cluster = warp.cta.cluster;
+    cluster.shared_pointer(target, num_bytes);
+    const uint32_t ctas =
+        detail.multicast ? warp.row<uint16_t>(detail.multicast_row)[lane] : 1u << shared_rank(target);
+    if (ctas == 0 || ctas >> cluster.num_ctas() != 0)
+      throw EmulatorError(Fault::illegal_instruction, "multicast mask " + std::to_string(ctas));
+    Launch& launch = warp.launch;
+    submit_async(warp, AsyncQueue::kUnordered, [&cluster, &launch, num_bytes, target, mbarrier, source, ctas] {
+      for_each_lane(ctas, [&](uint32_t rank) {
+        uint8_t* const pointer = cluster.shared_pointer(shared_address(rank, shared_offset(target)), num_bytes);
+        if (num_bytes != 0) std::memcpy(pointer, launch.memory.access(source, num_bytes, Access::read), num_bytes);
+        launch.counters.tma_load_bytes += num_bytes;
+        cluster.expect_mbarrier_tx(shared_address(rank, shared_offset(mbarrier)), -static_cast<int32_t>(num_bytes));
+      });
+      launch.signal();
+    });
+  });
+  return Flow::next;
+}
+
+Flow copy_to_cluster(Warp& warp, const Op& op) {
+  const BulkDetail& detail = detail_of(op);
+  for_each_lane(warp.mask, [&](uint32_t lane) {
+    const uint32_t num_bytes = read_size(warp, detail, lane);
+    const uint32_t target = shared_operand(warp, detail.destination, lane);
+    const uint32_t source = shared_operand(warp, detail.source, lane);
+    const uint32_t mbarrier = shared_operand(warp, detail.mbarrier, lane);
+    check_alignment(target, 16);
+    check_alignment(source, 16);
+    const uint8_t* const from = shared_cta_pointer(warp, source, num_bytes);
+    Cluster& cluster = warp.cta.cluster;
+    uint8_t* const to = cluster.shared_pointer(target, num_bytes);
+    Launch& launch = warp.launch;
+    Cta& cta = warp.cta;
+    ++cta.outstanding_shared_reads;
+    submit_async(warp, AsyncQueue::kUnordered, [&cluster, &launch, &cta, from, to, num_bytes, mbarrier] {
+      std::memmove(to, from, num_bytes);
+      --cta.outstanding_shared_reads;
+      cluster.expect_mbarrier_tx(mbarrier, -static_cast<int32_t>(num_bytes));
+      launch.signal();
+    });
+  });
+  return Flow::next;
+}
+
+// Shared to global memory, counted in a bulk group; with or without a reduction.
+template <bool reduces>
+Flow store_to_global(Warp& warp, const Op& op) {
+  const BulkDetail& detail = detail_of(op);
+  for_each_lane(warp.mask, [&](uint32_t lane) {
+    const uint32_t num_bytes = read_size(warp, detail, lane);
+    const uint64_t target = global_operand(warp, detail.destination, lane);
+    const uint32_t source = shared_operand(warp, detail.source, lane);
+    check_alignment(target, 16);
+    check_alignment(source, 16);
+    const uint8_t* const from = shared_cta_pointer(warp, source, num_bytes);
+    auto bytes = std::make_shared<std::vector<uint8_t>>();
+    Launch& launch = warp.launch;
+    submit_group_copy(
+        warp, BulkGroups::of(warp).bulk[lane], [bytes, from, num_bytes] { bytes->assign(from, from + num_bytes); },
+        [bytes, target, &launch, &detail] {
+          if (bytes->empty()) return;
+          uint8_t* const to =
+              launch.memory.access(target, bytes->size(), reduces ? Access::read_write : Access::write);
+          if (reduces)
+            reduce_elems(detail.reduction, detail.type, bytes->data(),
+                         static_cast<uint32_t>(bytes->size()) / detail.elem_bytes, to);
+          else
+            std::memcpy(to, bytes->data(), bytes->size());
+          launch.counters.tma_store_bytes += bytes->size();
+        });
+  });
+  return Flow::next;
+}
+
+void decode_load_forms(Decoding& d) {
+  BulkDetail detail;
+  const bool from_global = d.take_one_of({"global", "shared::cta"}, "source") == 0;
+  d.take_one_of({"mbarrier::complete_tx::bytes"}, "completion");
+  detail.multicast = d.take("multicast::cluster");
+  const bool hint = d.take("L2::cache_hint");
+  if (!from_global && (detail.multicast || hint)) d.unsupported("modifiers of a copy between CTAs");
+  d.require_operands(4u + detail.multicast + hint);
+  detail.destination = d.address(size_t{0});
+  detail.source = d.address(1);
+  detail.size_row = d.source(2, 32);
+  detail.mbarrier = d.address(3);
+  if (detail.multicast) detail.multicast_row = d.source(4, 16);
+  if (hint) d.source(4u + detail.multicast, 64);
+  if (from_global && detail.source.bits != 64) d.malformed("a global address needs 64 bits");
+  d.op.detail = d.keep(std::move(detail));
+  d.op.execute = from_global ? &load_from_global : &copy_to_cluster;
+}
+
+void decode_bulk(Decoding& d) {
+  d.op.pipe = Pipe::bulk_copy;
+  if (!d.take("global")) {
+    d.take_one_of({"shared::cluster", "shared::cta"}, "destination");
+    return decode_load_forms(d);
+  }
+  BulkDetail detail;
+  d.take_one_of({"shared::cta"}, "source");
+  d.take_one_of({"bulk_group"}, "completion");
+  const bool hint = d.take("L2::cache_hint");
+  d.require_operands(3u + hint);
+  detail.destination = d.address(size_t{0});
+  detail.source = d.address(1);
+  detail.size_row = d.source(2, 32);
+  if (hint) d.source(3, 64);
+  if (detail.destination.bits != 64) d.malformed("a global address needs 64 bits");
+  d.op.detail = d.keep(std::move(detail));
+  d.op.execute = &store_to_global<false>;
+}
+
+void set_reduction_type(Decoding& d, BulkDetail& detail) {
+  struct Entry {
+    Type type;
+    TensorMapType elems;
+  };
+  constexpr Entry kTypes[] = {{Type::u32, TensorMapType::u32}, {Type::s32, TensorMapType::s32}, {Type::u64, TensorMapType::u64},
+                              {Type::s64, TensorMapType::s64}, {Type::f16, TensorMapType::f16}, {Type::bf16, TensorMapType::bf16},
+                              {Type::f32, TensorMapType::f32}, {Type::f64, TensorMapType::f64}, {Type::b32, TensorMapType::u32},
+                              {Type::b64, TensorMapType::u64}};
+  const Type type = d.take_type();
+  for (const Entry& entry : kTypes) {
+    if (entry.type != type) continue;
+    detail.type = entry.elems;
+    detail.elem_bytes = type_bits(type) / 8;
+    const Error error = check_reduction(detail.reduction, detail.type);
+    if (!error.empty()) d.unsupported(error);
+    return;
+  }
+  d.unsupported("type ." + std::string(type_name(type)));
+}
+
+void decode_bulk_reduce(Decoding& d) {
+  BulkDetail detail;
+  d.take_one_of({"global"}, "destination");
+  d.take_one_of({"shared::cta"}, "source");
+  d.take_one_of({"bulk_group"}, "completion");
+  const bool hint = d.take("L2::cache_hint");
+  detail.reduction =
+      static_cast<ReduceOp>(d.take_one_of({"add", "min", "max", "inc", "dec", "and", "or", "xor"}, "operation"));
+  const bool noftz = d.take("noftz");
+  set_reduction_type(d, detail);
+  const bool half = detail.type == TensorMapType::f16 || detail.type == TensorMapType::bf16;
+  if (half && detail.reduction == ReduceOp::add && !noftz) d.unsupported(".add of halves without .noftz");
+  d.require_operands(3u + hint);
+  detail.destination = d.address(size_t{0});
+  detail.source = d.address(1);
+  detail.size_row = d.source(2, 32);
+  if (hint) d.source(3, 64);
+  d.op.pipe = Pipe::bulk_copy;
+  d.op.detail = d.keep(std::move(detail));
+  d.op.execute = &store_to_global<true>;
+}
+
+void decode_bulk_prefetch(Decoding& d) {
+  d.take_one_of({"L2"}, "level");
+  d.take_one_of({"global"}, "source");
+  const bool hint = d.take("L2::cache_hint");
+  d.require_operands(2u + hint);
+  d.address(size_t{0});
+  d.source(1, 32);
+  if (hint) d.source(2, 64);
+  d.op.pipe = Pipe::bulk_copy;
+  d.op.execute = +[](Warp&, const Op&) { return Flow::next; };
+}
+
+template <auto queues>
+Flow commit_group(Warp& warp, const Op&) {
+  for_each_lane(warp.mask, [&](uint32_t lane) { (BulkGroups::of(warp).*queues)[lane].commit(); });
+  return Flow::next;
+}
+template <auto queues, GroupPhase phase>
+Flow wait_group(Warp& warp, const Op& op) {
+  if (!warp.bulk_groups) return Flow::next;
+  bool done = true;
+  for_each_lane(warp.mask, [&](uint32_t lane) {
+    done &= (warp.bulk_groups.get()->*queues)[lane].done(static_cast<uint32_t>(op.immediate), phase);
+  });
+  return done ? Flow::next : warp.block(WaitKind::bulk_group);
+}
+
+void decode_bulk_commit(Decoding& d) {
+  d.require_operands(0);
+  d.op.pipe = Pipe::bulk_copy;
+  d.op.execute = &commit_group<&BulkGroups::bulk>;
+}
+void decode_bulk_wait(Decoding& d) {
+  const bool read = d.take("read");
+  d.require_operands(1);
+  d.op.immediate = d.immediate(0);
+  d.op.pipe = Pipe::bulk_copy;
+  d.op.execute = read ? &wait_group<&BulkGroups::bulk, GroupPhase::source_read>
+                      : &wait_group<&BulkGroups::bulk, GroupPhase::complete>;
+}
+
+// cp.async: 4, 8 or 16 bytes a thread, zero-filled behind src-size or where the predicate `ignore-src` holds.
+struct ThreadCopyDetail {
+  AddressOperand destination, source;
+  uint32_t num_bytes = 0;
+  bool has_size = false;
+  uint32_t size_row = 0;
+  bool has_ignore = false;
+  uint32_t ignore_row = 0;
+};
+
+Flow copy_per_thread(Warp& warp, const Op& op) {
+  const auto& detail = *static_cast<const ThreadCopyDetail*>(op.detail);
+  for_each_lane(warp.mask, [&](uint32_t lane) {
+    const uint32_t target = shared_operand(warp, detail.destination, lane);
+    const uint64_t source = global_operand(warp, detail.source, lane);
+    check_alignment(target, detail.num_bytes);
+    check_alignment(source, detail.num_bytes);
+    uint32_t source_bytes = detail.has_size ? warp.row<uint32_t>(detail.size_row)[lane] : detail.num_bytes;
+    if (source_bytes > detail.num_bytes) throw EmulatorError(Fault::illegal_instruction, "src-size exceeds cp-size");
+    if (detail.has_ignore && (warp.predicate(detail.ignore_row) >> lane & 1) != 0) source_bytes = 0;
+    uint8_t* const to = shared_cta_pointer(warp, target, detail.num_bytes);
+    const std::shared_ptr<BulkGroup> group = BulkGroups::of(warp).per_thread[lane].open();
+    ++group->pending_writes;
+    Launch& launch = warp.launch;
+    const uint32_t num_bytes = detail.num_bytes;
+    submit_async(warp, AsyncQueue::kUnordered, [&launch, group, to, source, source_bytes, num_bytes] {
+      std::memset(to, 0, num_bytes);
+      if (source_bytes != 0) std::memcpy(to, launch.memory.access(source, source_bytes, Access::read), source_bytes);
+      --group->pending_writes;
+      launch.signal();
+    });
+  });
+  return Flow::next;
+}
+
+void decode_cp_async(Decoding& d) {
+  ThreadCopyDetail detail;
+  d.take_one_of({"ca", "cg"}, "cache operator");
+  d.take("shared") || d.take("shared::cta") || (d.unsupported("destination ." + std::string(d.next_modifier())), true);
+  d.take_one_of({"global"}, "source");
+  const bool hint = d.take("L2::cache_hint");
+  for (const std::string_view m : {"L2::64B", "L2::128B", "L2::256B"}) d.take(m);
+  d.require_operands(3u + hint, 4u + hint);
+  detail.destination = d.address(size_t{0});
+  detail.source = d.address(1);
+  detail.num_bytes = static_cast<uint32_t>(d.immediate(2));
+  if (detail.num_bytes != 4 && detail.num_bytes != 8 && detail.num_bytes != 16) d.malformed("cp-size must be 4, 8 or 16");
+  if (d.num_operands() == 4u + hint) {
+    const ptx::Operand& extra = d.operand(3);
+    const bool is_predicate = extra.kind == ptx::Operand::Kind::reg && d.context.register_bits(extra.reg) == 1;
+    if (is_predicate) {
+      detail.has_ignore = true;
+      detail.ignore_row = d.source(3, 1);
+    } else {
+      detail.has_size = true;
+      detail.size_row = d.source(3, 32);
+    }
+  }
+  d.op.pipe = Pipe::bulk_copy;
+  d.op.detail = d.keep(std::move(detail));
+  d.op.execute = &copy_per_thread;
+}
+void decode_commit(Decoding& d) {
+  d.require_operands(0);
+  d.op.pipe = Pipe::bulk_copy;
+  d.op.execute = &commit_group<&BulkGroups::per_thread>;
+}
+void decode_wait(Decoding& d) {
+  d.require_operands(1);
+  d.op.immediate = d.immediate(0);
+  d.op.pipe = Pipe::bulk_copy;
+  d.op.execute = &wait_group<&BulkGroups::per_thread, GroupPhase::complete>;
+}
+// All groups, the open one too.
+Flow wait_all(Warp& warp, const Op& op) {
+  for_each_lane(warp.mask, [&](uint32_t lane) { BulkGroups::of(warp).per_thread[lane].commit(); });
+  return wait_group<&BulkGroups::per_thread, GroupPhase::complete>(warp, op);
+}
+void decode_wait_all(Decoding& d) {
+  d.require_operands(0);
+  d.op.pipe = Pipe::bulk_copy;
+  d.op.execute = &wait_all;
+}
+
+}  // namespace
+
+void add_bulk_copy_instructions(InstructionTable& table) {
+  table["cp.async.bulk"] = {decode_bulk, "cp.async.bulk"};
+  table["cp.reduce.async.bulk"] = {decode_bulk_reduce, "cp.reduce.async.bulk"};
+  table["cp.async.bulk.prefetch"] = {decode_bulk_prefetch, "cp.async.bulk.prefetch"};
+  table["cp.async.bulk.commit_group"] = {decode_bulk_commit, "cp.async.bulk.commit_group"};
+  table["cp.async.bulk.wait_group"] = {decode_bulk_wait, "cp.async.bulk.wait_group"};
+  table["cp.async"] = {decode_cp_async, "cp.async"};
+  table["cp.async.commit_group"] = {decode_commit, "cp.async.commit_group"};
+  table["cp.async.wait_group"] = {decode_wait, "cp.async.wait_group"};
+  table["cp.async.wait_all"] = {decode_wait_all, "cp.async.wait_all"};
+}
+
+}  // namespace opdeck::emu

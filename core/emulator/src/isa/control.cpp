@@ -1,0 +1,134 @@
+// SPDX-License-Identifier: Apache-2.0
+// Control flow and instructions that only steer the chip: bra, brx.idx, ret, exit, trap, nanosleep, setmaxnreg,
+// griddepcontrol, fences. Source: PTX ISA, "Control Flow Instructions", "Miscellaneous Instructions",
+// "Parallel Synchronization and Communication Instructions: membar, fence".
+// Fences order what is in order already (one warp runs at a time); launches are serial, so griddepcontrol waits for
+// nothing. Hazard checks see all of these.
+#include "../machine/cta.h"
+#include "decode.h"
+#include "lanes.h"
+
+namespace opdeck::emu {
+namespace {
+
+Flow nothing(Warp&, const Op&) { return Flow::next; }
+
+// op.a is the target; the guard chooses the lanes.
+Flow branch(Warp& warp, const Op& op) { return warp.branch(warp.mask, op.a); }
+void decode_bra(Decoding& d) {
+  d.take("uni");
+  d.require_operands(1);
+  d.op.a = d.label(0);
+  d.op.pipe = Pipe::control;
+  d.op.execute = &branch;
+}
+
+void decode_exit(Decoding& d) {
+  d.take("uni");
+  d.require_operands(0);
+  d.op.pipe = Pipe::control;
+  d.op.execute = +[](Warp&, const Op&) { return Flow::exited; };
+}
+
+void decode_trap(Decoding& d) {
+  d.require_operands(0);
+  d.op.pipe = Pipe::control;
+  d.op.execute = +[](Warp&, const Op&) -> Flow { throw EmulatorError(Fault::illegal_instruction, "trap"); };
+}
+
+void decode_nanosleep(Decoding& d) {
+  d.take_type_of({Type::u32});
+  d.require_operands(1);
+  d.op.a = d.source(0, 32);
+  d.op.pipe = Pipe::control;
+  d.op.execute = &nothing;
+}
+
+void decode_pmevent(Decoding& d) {
+  d.take("mask");
+  d.op.pipe = Pipe::control;
+  d.op.execute = &nothing;
+}
+
+// The register counts of a CTA's warps after setmaxnreg must fit the register file, and all warps of a warpgroup must run it.
+Flow set_max_registers(Warp& warp, const Op& op) {
+  if (!warp.converged(kAllLanes)) return Flow::blocked;
+  warp.max_registers = static_cast<uint32_t>(op.immediate);
+  return Flow::next;
+}
+void decode_setmaxnreg(Decoding& d) {
+  d.take_one_of({"inc", "dec"}, "direction");
+  d.take_one_of({"sync"}, "modifier");
+  d.take_one_of({"aligned"}, "modifier");
+  d.take_type_of({Type::u32});
+  d.require_operands(1);
+  d.op.immediate = d.immediate(0);
+  if (d.op.immediate < 24 || d.op.immediate > 256 || d.op.immediate % 8 != 0)
+    d.malformed("the register count must be a multiple of 8 in 24 .. 256");
+  d.op.pipe = Pipe::control;
+  d.op.execute = &set_max_registers;
+}
+
+void decode_griddepcontrol(Decoding& d) {
+  d.take_one_of({"launch_dependents", "wait"}, "action");
+  d.require_operands(0);
+  d.op.pipe = Pipe::control;
+  d.op.execute = &nothing;
+}
+
+void decode_membar(Decoding& d) {
+  if (d.take("proxy")) d.take_one_of({"alias", "async", "async.global"}, "proxy");
+  else d.take_one_of({"cta", "gl", "sys", "gpu"}, "level");
+  d.op.pipe = Pipe::barrier;
+  d.op.execute = &nothing;
+}
+
+// fence.proxy.tensormap::generic makes a map written by the kernel visible; there is nothing to do as maps are read
+// when they are used.
+void decode_proxy_fence(Decoding& d) {
+  if (d.take("alias")) return;
+  if (d.take("async")) {
+    d.take("global") || d.take("shared::cta") || d.take("shared::cluster");
+    return;
+  }
+  if (d.take("tensormap::generic") || d.take("async::generic")) {
+    const size_t order = d.take_one_of({"acquire", "release"}, "ordering");
+    d.take("sync_restrict::shared::cluster") || d.take("sync_restrict::shared::cta");
+    d.take_one_of({"cta", "cluster", "gpu", "sys"}, "scope");
+    if (order == 0 && d.num_operands() == 2) d.address(size_t{0});
+    return;
+  }
+  d.unsupported("proxy ." + std::string(d.next_modifier()));
+}
+void decode_fence(Decoding& d) {
+  d.op.pipe = Pipe::barrier;
+  d.op.execute = &nothing;
+  if (d.take("proxy")) return decode_proxy_fence(d);
+  if (d.take("mbarrier_init")) {
+    d.take_one_of({"release"}, "ordering");
+    d.take_one_of({"cluster"}, "scope");
+    return;
+  }
+  d.take("sc") || d.take("acq_rel") || d.take("acquire") || d.take("release");
+  d.take("sync_restrict::shared::cluster") || d.take("sync_restrict::shared::cta");
+  d.take_one_of({"cta", "cluster", "gpu", "sys"}, "scope");
+}
+
+}  // namespace
+
+void add_control_instructions(InstructionTable& table) {
+  table["bra"] = {decode_bra, "Control Flow Instructions: bra"};
+  table["ret"] = {decode_exit, "Control Flow Instructions: ret"};
+  table["exit"] = {decode_exit, "Control Flow Instructions: exit"};
+  table["trap"] = {decode_trap, "Miscellaneous Instructions: trap"};
+  table["brkpt"] = {decode_trap, "Miscellaneous Instructions: brkpt"};
+  table["pmevent"] = {decode_pmevent, "Miscellaneous Instructions: pmevent"};
+  table["nanosleep"] = {decode_nanosleep, "Miscellaneous Instructions: nanosleep"};
+  table["setmaxnreg"] = {decode_setmaxnreg, "Miscellaneous Instructions: setmaxnreg"};
+  table["griddepcontrol"] = {decode_griddepcontrol,
+                             "Parallel Synchronization and Communication Instructions: griddepcontrol"};
+  table["membar"] = {decode_membar, "Parallel Synchronization and Communication Instructions: membar"};
+  table["fence"] = {decode_fence, "Parallel Synchronization and Communication Instructions: fence"};
+}
+
+}  // namespace opdeck::emu

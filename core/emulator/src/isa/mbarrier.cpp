@@ -1,0 +1,224 @@
+// SPDX-License-Identifier: Apache-2.0
+// The mbarrier instructions. Source: PTX ISA, "Parallel Synchronization and Communication Instructions: mbarrier".
+// Semantics of the object are in machine/mbarrier.h and machine/cta.cpp.
+// Limits: the .noComplete form of arrive, mbarrier.pending_count and 32-bit generic addresses are not supported.
+#include <bit>
+
+#include "lanes.h"
+#include "memory_access.h"
+
+namespace opdeck::emu {
+namespace {
+
+// Operands of all forms.
+struct MbarrierDetail {
+  AddressOperand address;
+  bool is_generic = false;
+  bool own_cta_only = true;
+  bool has_state = false;   // arrive: a state to be written; test_wait: a state to compare with
+  uint32_t state_row = 0;
+  bool has_count = false;
+  uint32_t count_row = 0;
+  uint32_t tx_row = 0;
+  uint32_t parity_row = 0;
+};
+const MbarrierDetail& detail_of(const Op& op) { return *static_cast<const MbarrierDetail*>(op.detail); }
+
+// The shared address in one lane.
+uint32_t barrier_address(Warp& warp, const MbarrierDetail& detail, uint32_t lane) {
+  uint64_t address = detail.address.bits == 32 ? warp.row<uint32_t>(detail.address.row)[lane]
+                                               : warp.row<uint64_t>(detail.address.row)[lane];
+  address += static_cast<uint64_t>(detail.address.offset);
+  if (detail.is_generic) {
+    if (space_of(address) != Space::shared)
+      throw EmulatorError(Fault::illegal_address, "the mbarrier's generic address is not in shared memory");
+    address -= kSharedWindow;
+  }
+  const uint32_t shared = static_cast<uint32_t>(address);
+  if (detail.own_cta_only && shared_rank(shared) != warp.cta.rank)
+    throw EmulatorError(Fault::illegal_address, "the mbarrier belongs to another CTA of the cluster");
+  return shared;
+}
+
+Flow initialize(Warp& warp, const Op& op) {
+  const MbarrierDetail& detail = detail_of(op);
+  for_each_lane(warp.mask, [&](uint32_t lane) {
+    warp.cta.cluster.init_mbarrier(barrier_address(warp, detail, lane), warp.row<uint32_t>(detail.count_row)[lane]);
+  });
+  return Flow::next;
+}
+Flow invalidate(Warp& warp, const Op& op) {
+  for_each_lane(warp.mask, [&](uint32_t lane) {
+    warp.cta.cluster.invalidate_mbarrier(barrier_address(warp, detail_of(op), lane));
+  });
+  return Flow::next;
+}
+
+enum class Arrival : uint8_t { arrive, arrive_expect, drop, drop_expect };
+template <Arrival kind>
+Flow arrive(Warp& warp, const Op& op) {
+  const MbarrierDetail& detail = detail_of(op);
+  constexpr bool expects = kind == Arrival::arrive_expect || kind == Arrival::drop_expect;
+  constexpr bool drops = kind == Arrival::drop || kind == Arrival::drop_expect;
+  for_each_lane(warp.mask, [&](uint32_t lane) {
+    const uint32_t address = barrier_address(warp, detail, lane);
+    const uint32_t count = detail.has_count ? warp.row<uint32_t>(detail.count_row)[lane] : 1;
+    const int32_t bytes = expects ? static_cast<int32_t>(warp.row<uint32_t>(detail.tx_row)[lane]) : 0;
+    Cluster& cluster = warp.cta.cluster;
+    const uint64_t state = drops ? cluster.arrive_drop_mbarrier(address, count, bytes)
+                                 : cluster.arrive_mbarrier(address, count, bytes);
+    if (detail.has_state) warp.row<uint64_t>(detail.state_row)[lane] = state;
+  });
+  return Flow::next;
+}
+
+template <int32_t sign>
+Flow change_tx(Warp& warp, const Op& op) {
+  const MbarrierDetail& detail = detail_of(op);
+  for_each_lane(warp.mask, [&](uint32_t lane) {
+    const int32_t bytes = static_cast<int32_t>(warp.row<uint32_t>(detail.tx_row)[lane]);
+    warp.cta.cluster.expect_mbarrier_tx(barrier_address(warp, detail, lane), sign * bytes);
+  });
+  return Flow::next;
+}
+
+// The lanes whose phase is complete.
+uint32_t lanes_done(Warp& warp, const MbarrierDetail& detail, uint32_t& waiting_address, uint32_t& waiting_parity) {
+  uint32_t done = 0;
+  for_each_lane(warp.mask, [&](uint32_t lane) {
+    const uint32_t address = barrier_address(warp, detail, lane);
+    const uint32_t parity = detail.has_state ? Mbarrier::unpack(warp.row<uint64_t>(detail.state_row)[lane]).phase
+                                             : warp.row<uint32_t>(detail.parity_row)[lane];
+    if (parity > 1) throw EmulatorError(Fault::illegal_instruction, "phase parity " + std::to_string(parity));
+    if (warp.cta.cluster.read_mbarrier(address).parity_done(parity)) {
+      done |= 1u << lane;
+    } else {
+      waiting_address = address;
+      waiting_parity = parity;
+    }
+  });
+  return done;
+}
+
+Flow test_wait(Warp& warp, const Op& op) {
+  uint32_t address = 0, parity = 0;
+  set_predicate(warp, op.dst, lanes_done(warp, detail_of(op), address, parity));
+  return Flow::next;
+}
+
+// Potentially blocking: blocks until the phase completes, or until the scheduler lets it return false.
+Flow try_wait(Warp& warp, const Op& op) {
+  uint32_t address = 0, parity = 0;
+  const uint32_t done = lanes_done(warp, detail_of(op), address, parity);
+  if (done != warp.mask && !warp.try_wait_fails()) return warp.block(WaitKind::mbarrier, address, parity, true);
+  set_predicate(warp, op.dst, done);
+  return Flow::next;
+}
+
+void take_ordering(Decoding& d) {
+  if (d.take("acquire") || d.take("release") || d.take("relaxed"))
+    d.take_one_of({"cta", "cluster"}, "scope");
+}
+void take_space(Decoding& d, MbarrierDetail& detail) {
+  if (d.take("shared") || d.take("shared::cta")) return;
+  detail.own_cta_only = false;
+  if (!d.take("shared::cluster")) detail.is_generic = true;
+}
+void take_width(Decoding& d) { d.take_type_of({Type::b64}); }
+
+void finish(Decoding& d, MbarrierDetail detail, Execute execute) {
+  if (detail.is_generic && detail.address.bits != 64) d.unsupported("generic addresses of 32 bits");
+  d.op.detail = d.keep(std::move(detail));
+  d.op.pipe = Pipe::barrier;
+  d.op.execute = execute;
+}
+
+void decode_init(Decoding& d) {
+  MbarrierDetail detail;
+  take_space(d, detail);
+  take_width(d);
+  d.require_operands(2);
+  detail.address = d.address(size_t{0});
+  detail.count_row = d.source(1, 32);
+  finish(d, detail, &initialize);
+}
+void decode_inval(Decoding& d) {
+  MbarrierDetail detail;
+  take_space(d, detail);
+  take_width(d);
+  d.require_operands(1);
+  detail.address = d.address(size_t{0});
+  finish(d, detail, &invalidate);
+}
+
+template <bool drops>
+void decode_arrive(Decoding& d) {
+  MbarrierDetail detail;
+  const bool expects = d.take("expect_tx");
+  take_ordering(d);
+  take_space(d, detail);
+  take_width(d);
+  size_t i = 0;
+  // A first operand that is no address is the state; arrivals at another CTA have none.
+  if (d.operand(0).kind != ptx::Operand::Kind::address) {
+    detail.has_state = d.operand(0).kind == ptx::Operand::Kind::reg;
+    if (detail.has_state) detail.state_row = d.destination(0, 64);
+    i = 1;
+  }
+  d.require_operands(i + 1 + (expects ? 1 : 0), i + 2);
+  detail.address = d.address(i);
+  if (expects) detail.tx_row = d.source(i + 1, 32);
+  detail.has_count = !expects && d.num_operands() == i + 2;
+  if (detail.has_count) detail.count_row = d.source(i + 1, 32);
+  finish(d, detail,
+         drops ? (expects ? &arrive<Arrival::drop_expect> : &arrive<Arrival::drop>)
+               : (expects ? &arrive<Arrival::arrive_expect> : &arrive<Arrival::arrive>));
+}
+
+template <int32_t sign>
+void decode_tx(Decoding& d) {
+  MbarrierDetail detail;
+  d.take("relaxed");
+  d.take("cta") || d.take("cluster");
+  take_space(d, detail);
+  take_width(d);
+  d.require_operands(2);
+  detail.address = d.address(size_t{0});
+  detail.tx_row = d.source(1, 32);
+  finish(d, detail, &change_tx<sign>);
+}
+
+template <bool may_block>
+void decode_wait(Decoding& d) {
+  MbarrierDetail detail;
+  const bool by_parity = d.take("parity");
+  take_ordering(d);
+  take_space(d, detail);
+  take_width(d);
+  d.require_operands(3, may_block ? 4 : 3);  // the fourth is a time limit
+  d.op.dst = d.destination(0, 1);
+  detail.address = d.address(1);
+  if (by_parity) {
+    detail.parity_row = d.source(2, 32);
+  } else {
+    detail.has_state = true;
+    detail.state_row = d.source(2, 64);
+  }
+  if (d.num_operands() == 4) d.source(3, 32);
+  finish(d, detail, may_block ? &try_wait : &test_wait);
+}
+
+}  // namespace
+
+void add_mbarrier_instructions(InstructionTable& table) {
+  table["mbarrier.init"] = {decode_init, "mbarrier.init"};
+  table["mbarrier.inval"] = {decode_inval, "mbarrier.inval"};
+  table["mbarrier.arrive"] = {decode_arrive<false>, "mbarrier.arrive"};
+  table["mbarrier.arrive_drop"] = {decode_arrive<true>, "mbarrier.arrive_drop"};
+  table["mbarrier.expect_tx"] = {decode_tx<1>, "mbarrier.expect_tx"};
+  table["mbarrier.complete_tx"] = {decode_tx<-1>, "mbarrier.complete_tx"};
+  table["mbarrier.test_wait"] = {decode_wait<false>, "mbarrier.test_wait"};
+  table["mbarrier.try_wait"] = {decode_wait<true>, "mbarrier.try_wait"};
+}
+
+}  // namespace opdeck::emu

@@ -1,0 +1,202 @@
+// SPDX-License-Identifier: Apache-2.0
+// ld, ldu, st, prefetch, discard and applypriority: loads and stores of scalars and vectors in every state space.
+// Source: PTX ISA, "Data Movement and Conversion Instructions: ld, st".
+// Cache operators, eviction priorities, cache hints, scopes and ordering modifiers change no result here: one warp at a
+// time runs, in program order. They are parsed strictly all the same.
+#include <cstring>
+
+#include "lanes.h"
+#include "memory_access.h"
+
+namespace opdeck::emu {
+namespace {
+
+// How a register holds a loaded element that is narrower than itself.
+struct MemoryAccess {
+  MemorySpace space = MemorySpace::generic;
+  bool address_is_32_bits = false;
+  bool sign_extends = false;
+  uint32_t elem_bytes = 0;
+  uint32_t num_elems = 1;
+  uint32_t total_bytes = 0;
+  std::vector<uint32_t> rows;
+  std::vector<uint32_t> register_bytes;
+};
+
+Flow load(Warp& warp, const Op& op) {
+  const auto& access = *static_cast<const MemoryAccess*>(op.detail);
+  for_each_lane(warp.mask, [&](uint32_t lane) {
+    const uint64_t address = lane_address(warp, op, lane, access.address_is_32_bits);
+    check_alignment(address, access.total_bytes);
+    uint8_t bytes[32];
+    std::memcpy(bytes, memory_pointer(warp, lane, access.space, address, access.total_bytes, Access::read),
+                access.total_bytes);
+    for (uint32_t e = 0; e < access.num_elems; ++e) {
+      const uint32_t register_bytes = access.register_bytes[e];
+      uint8_t wide[16] = {};
+      std::memcpy(wide, bytes + e * access.elem_bytes, access.elem_bytes);
+      if (access.sign_extends && (wide[access.elem_bytes - 1] & 0x80) != 0)
+        std::memset(wide + access.elem_bytes, 0xff, 16 - access.elem_bytes);
+      std::memcpy(warp.row<uint8_t>(access.rows[e]) + lane * register_bytes, wide, register_bytes);
+    }
+  });
+  return Flow::next;
+}
+
+Flow store(Warp& warp, const Op& op) {
+  const auto& access = *static_cast<const MemoryAccess*>(op.detail);
+  for_each_lane(warp.mask, [&](uint32_t lane) {
+    const uint64_t address = lane_address(warp, op, lane, access.address_is_32_bits);
+    check_alignment(address, access.total_bytes);
+    uint8_t bytes[32];
+    for (uint32_t e = 0; e < access.num_elems; ++e)
+      std::memcpy(bytes + e * access.elem_bytes,
+                  warp.row<uint8_t>(access.rows[e]) + lane * access.register_bytes[e], access.elem_bytes);
+    std::memcpy(memory_pointer(warp, lane, access.space, address, access.total_bytes, Access::write), bytes,
+                access.total_bytes);
+  });
+  return Flow::next;
+}
+
+// A parameter at a known offset is the same for all lanes.
+Flow load_parameter(Warp& warp, const Op& op) {
+  const auto& access = *static_cast<const MemoryAccess*>(op.detail);
+  const uint8_t* const bytes = param_pointer(warp, static_cast<uint64_t>(op.immediate), access.total_bytes);
+  for (uint32_t e = 0; e < access.num_elems; ++e) {
+    const uint32_t register_bytes = access.register_bytes[e];
+    uint8_t wide[16] = {};
+    std::memcpy(wide, bytes + e * access.elem_bytes, access.elem_bytes);
+    if (access.sign_extends && (wide[access.elem_bytes - 1] & 0x80) != 0)
+      std::memset(wide + access.elem_bytes, 0xff, 16 - access.elem_bytes);
+    uint8_t* const row = warp.row<uint8_t>(access.rows[e]);
+    for_each_lane(warp.mask, [&](uint32_t lane) { std::memcpy(row + lane * register_bytes, wide, register_bytes); });
+  }
+  return Flow::next;
+}
+
+void take_scope(Decoding& d) { d.take_one_of({"cta", "cluster", "gpu", "sys"}, "scope"); }
+
+// Between the opcode and the type, in PTX's order.
+void take_cache_modifiers(Decoding& d) {
+  for (const std::string_view m : {"ca", "cg", "cs", "cv", "lu", "wb", "wt", "nc"}) d.take(m);
+  for (const std::string_view level : {"L1::", "L2::"}) {
+    for (const std::string_view m : {"evict_normal", "evict_unchanged", "evict_first", "evict_last", "no_allocate"})
+      d.take(std::string(level).append(m));
+  }
+  d.take("L2::cache_hint");
+  for (const std::string_view m : {"L2::64B", "L2::128B", "L2::256B"}) d.take(m);
+}
+
+MemoryAccess take_access(Decoding& d) {
+  MemoryAccess access;
+  d.take("weak");
+  const bool ordered = d.take("relaxed") || d.take("acquire") || d.take("release");
+  if (ordered) take_scope(d);
+  d.take("volatile");
+  access.space = take_space(d);
+  take_cache_modifiers(d);
+  access.num_elems = d.take("v2") ? 2 : d.take("v4") ? 4 : d.take("v8") ? 8 : 1;
+  const Type type = d.take_type();
+  access.elem_bytes = type_bits(type) / 8;
+  access.total_bytes = access.elem_bytes * access.num_elems;
+  access.sign_extends = is_signed(type);
+  if (type == Type::pred || access.elem_bytes == 0) d.unsupported("type ." + std::string(type_name(type)));
+  if (access.total_bytes > 32) d.unsupported("vectors of more than 32 bytes");
+  if (access.total_bytes == 32) d.require_target({Target::sm_100a, Target::sm_103a});
+  return access;
+}
+
+void set_registers(Decoding& d, MemoryAccess& access, const ptx::Operand& operand) {
+  const std::vector<ptx::Operand> single{operand};
+  const bool is_vector = operand.kind == ptx::Operand::Kind::vector;
+  const std::vector<ptx::Operand>& items = is_vector ? operand.items : single;
+  if (items.size() != access.num_elems) d.malformed("the vector operand has a wrong length");
+  for (const ptx::Operand& item : items) {
+    uint32_t bits = access.elem_bytes * 8;
+    const bool is_register = item.kind == ptx::Operand::Kind::reg || item.kind == ptx::Operand::Kind::sink;
+    access.rows.push_back(is_register ? d.any_register(item, bits) : d.source(item, bits));
+    if (bits < access.elem_bytes * 8) d.malformed("a register is narrower than the type");
+    access.register_bytes.push_back(bits / 8);
+  }
+}
+
+void set_address(Decoding& d, MemoryAccess& access, const ptx::Operand& operand) {
+  const AddressOperand address = d.address(operand);
+  d.op.a = address.row;
+  d.op.immediate = address.offset;
+  access.address_is_32_bits = address.bits == 32;
+  if (operand.items.size() != 1) d.malformed("the address has more than one part");
+}
+
+Pipe pipe_of(MemorySpace space) {
+  if (space == MemorySpace::shared_cta || space == MemorySpace::shared_cluster) return Pipe::shared_memory;
+  if (space == MemorySpace::param || space == MemorySpace::constant) return Pipe::constant_memory;
+  return Pipe::global_memory;
+}
+
+void decode_ld(Decoding& d) {
+  MemoryAccess access = take_access(d);
+  d.require_operands(2, 3);  // the third is a cache hint
+  set_registers(d, access, d.operand(0));
+  set_address(d, access, d.operand(1));
+  d.op.pipe = pipe_of(access.space);
+  d.op.execute = &load;
+  const ptx::Operand& base = d.operand(1).items[0];
+  if (access.space == MemorySpace::param && base.kind == ptx::Operand::Kind::symbol) {
+    const ptx::Parameter* parameter = d.context.find_parameter(base.name);
+    if (parameter == nullptr) d.malformed("'" + base.name + "' is not a parameter");
+    d.op.immediate = parameter->offset_bytes + d.operand(1).value;
+    d.op.execute = &load_parameter;
+  }
+  d.op.detail = d.keep(std::move(access));
+}
+
+void decode_st(Decoding& d) {
+  MemoryAccess access = take_access(d);
+  d.require_operands(2, 3);
+  set_address(d, access, d.operand(0));
+  set_registers(d, access, d.operand(1));
+  d.op.pipe = pipe_of(access.space);
+  d.op.execute = &store;
+  d.op.detail = d.keep(std::move(access));
+}
+
+// Prefetches check nothing and change nothing: an illegal prefetch address is harmless on the chip too.
+void decode_prefetch(Decoding& d) {
+  if (d.take("tensormap") || d.take("const") || d.take("param")) d.take("tensormap");
+  d.take("global");
+  d.take("local");
+  for (const std::string_view m : {"L1", "L2", "L2::evict_last", "L2::evict_normal"}) d.take(m);
+  d.require_operands(1);
+  d.address(size_t{0});
+  d.op.pipe = Pipe::global_memory;
+  d.op.execute = +[](Warp&, const Op&) { return Flow::next; };
+}
+
+void decode_cache_policy(Decoding& d) {
+  while (!d.next_modifier().empty() && d.next_modifier() != "b64") {
+    const std::string_view modifier = d.take_any();
+    if (modifier != "fractional" && modifier != "range" && modifier.substr(0, 4) != "L2::")
+      d.unsupported("modifier ." + std::string(modifier));
+  }
+  d.take_type_of({Type::b64});
+  d.op.dst = d.destination(0, 64);
+  d.op.pipe = Pipe::move;
+  d.op.execute = +[](Warp& warp, const Op& op) {
+    for_each_lane(warp.mask, [&](uint32_t lane) { warp.row<uint64_t>(op.dst)[lane] = 0; });
+    return Flow::next;
+  };
+}
+
+}  // namespace
+
+void add_memory_instructions(InstructionTable& table) {
+  table["ld"] = {decode_ld, "Data Movement and Conversion Instructions: ld"};
+  table["ldu"] = {decode_ld, "Data Movement and Conversion Instructions: ldu"};
+  table["st"] = {decode_st, "Data Movement and Conversion Instructions: st"};
+  table["prefetch"] = {decode_prefetch, "Data Movement and Conversion Instructions: prefetch"};
+  table["prefetchu"] = {decode_prefetch, "Data Movement and Conversion Instructions: prefetchu"};
+  table["createpolicy"] = {decode_cache_policy, "Data Movement and Conversion Instructions: createpolicy"};
+}
+
+}  // namespace opdeck::emu

@@ -1,0 +1,75 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "memory_access.h"
+
+namespace opdeck::emu {
+namespace {
+
+[[noreturn]] void out_of_bounds(const char* space, uint64_t offset, uint32_t num_bytes, uint64_t size_bytes) {
+  throw EmulatorError(Fault::illegal_address, "access of " + std::to_string(num_bytes) + " bytes at " + space + " offset " +
+                                                  std::to_string(offset) + ", which has " + std::to_string(size_bytes) +
+                                                  " bytes");
+}
+
+}  // namespace
+
+uint8_t* param_pointer(Warp& warp, uint64_t offset, uint32_t num_bytes) {
+  auto& parameters = warp.launch.parameters;
+  if (offset > parameters.size() || parameters.size() - offset < num_bytes)
+    out_of_bounds("parameter", offset, num_bytes, parameters.size());
+  return parameters.data() + offset;
+}
+
+uint8_t* local_pointer(Warp& warp, uint32_t lane, uint64_t offset, uint32_t num_bytes) {
+  const uint64_t size_bytes = warp.launch.program.local_bytes;
+  if (offset > size_bytes || size_bytes - offset < num_bytes) out_of_bounds("local", offset, num_bytes, size_bytes);
+  return warp.local_memory(lane) + offset;
+}
+
+uint8_t* shared_cta_pointer(Warp& warp, uint64_t address, uint32_t num_bytes) {
+  if (address > 0xffffffff || shared_rank(static_cast<uint32_t>(address)) != warp.cta.rank)
+    throw EmulatorError(Fault::illegal_address, "shared address " + std::to_string(address) +
+                                                    " is not in the window of the executing CTA");
+  return warp.cta.cluster.shared_pointer(static_cast<uint32_t>(address), num_bytes);
+}
+
+uint8_t* shared_cluster_pointer(Warp& warp, uint64_t address, uint32_t num_bytes) {
+  if (address > 0xffffffff)
+    throw EmulatorError(Fault::illegal_address, std::to_string(address) + " is not a shared address");
+  return warp.cta.cluster.shared_pointer(static_cast<uint32_t>(address), num_bytes);
+}
+
+uint8_t* memory_pointer(Warp& warp, uint32_t lane, MemorySpace space, uint64_t address, uint32_t num_bytes,
+                        Access access) {
+  switch (space) {
+    case MemorySpace::global:
+    case MemorySpace::constant:
+      return warp.launch.memory.access(address, num_bytes, access);
+    case MemorySpace::shared_cta: return shared_cta_pointer(warp, address, num_bytes);
+    case MemorySpace::shared_cluster: return shared_cluster_pointer(warp, address, num_bytes);
+    case MemorySpace::local: return local_pointer(warp, lane, address, num_bytes);
+    case MemorySpace::param:
+      if (access != Access::read) throw EmulatorError(Fault::illegal_address, "write to a kernel parameter");
+      return param_pointer(warp, address, num_bytes);
+    case MemorySpace::generic: break;
+  }
+  switch (space_of(address)) {
+    case Space::global: return warp.launch.memory.access(address, num_bytes, access);
+    case Space::shared: return shared_cluster_pointer(warp, address - kSharedWindow, num_bytes);
+    case Space::local: return local_pointer(warp, lane, address - kLocalWindow, num_bytes);
+    case Space::param: return memory_pointer(warp, lane, MemorySpace::param, address - kParamWindow, num_bytes, access);
+    case Space::none: break;
+  }
+  throw EmulatorError(Fault::illegal_address, "generic address " + std::to_string(address) + " lies in no state space");
+}
+
+MemorySpace take_space(Decoding& d) {
+  if (d.take("global")) return MemorySpace::global;
+  if (d.take("shared") || d.take("shared::cta")) return MemorySpace::shared_cta;
+  if (d.take("shared::cluster")) return MemorySpace::shared_cluster;
+  if (d.take("local")) return MemorySpace::local;
+  if (d.take("param") || d.take("param::entry")) return MemorySpace::param;
+  if (d.take("const")) return MemorySpace::constant;
+  return MemorySpace::generic;
+}
+
+}  // namespace opdeck::emu

@@ -1,0 +1,163 @@
+// SPDX-License-Identifier: Apache-2.0
+// wgmma of sm_90a: mma_async, fence, commit_group, wait_group. Source: PTX ISA, "Asynchronous Warpgroup Level Matrix
+// Instructions". The arithmetic and the fragments: tensor/wgmma.h.
+// The four warps of a warpgroup meet at a wgmma.mma_async and it executes when the last arrives: its registers are
+// written then (a register read before the wait is a dependency that ptxas tracks).
+// Limits: .sp and the b1 forms are not supported.
+#include "../tensor/wgmma.h"
+
+#include <bit>
+
+#include "lanes.h"
+#include "memory_access.h"
+
+namespace opdeck::emu {
+namespace {
+
+struct WgmmaDetail {
+  WgmmaOperands operands;  // all but the descriptors and scale_d
+  std::vector<uint32_t> d_rows, a_rows;
+  uint32_t a_descriptor_row = 0, b_descriptor_row = 0;
+  uint32_t scale_row = 0, scale_flip = 0;
+};
+
+void execute(Warp& last, const WgmmaDetail& detail) {
+  const uint32_t first_warp = last.warp_idx / 4 * 4;
+  WgmmaOperands operands = detail.operands;
+  operands.scale_d = ((last.predicate(detail.scale_row) ^ detail.scale_flip) & 1) != 0;
+  operands.b_descriptor = last.row<uint64_t>(detail.b_descriptor_row)[0];
+  if (!operands.a_in_registers) operands.a_descriptor = last.row<uint64_t>(detail.a_descriptor_row)[0];
+  Expected<WgmmaPlan> plan = plan_wgmma(operands, last.cta.shared_bytes());
+  if (!plan.ok()) throw EmulatorError(Fault::illegal_instruction, plan.error);
+  std::vector<uint32_t*> d_registers;
+  std::vector<const uint32_t*> a_registers;
+  for (uint32_t w = 0; w < 4; ++w) {
+    Warp& warp = last.cta.warps[first_warp + w];
+    for (const uint32_t row : detail.d_rows) d_registers.push_back(warp.row<uint32_t>(row));
+    for (const uint32_t row : detail.a_rows) a_registers.push_back(warp.row<uint32_t>(row));
+  }
+  execute_wgmma(plan.value, last.cta.shared_view(), a_registers.empty() ? nullptr : a_registers.data(),
+                d_registers.data());
+  last.launch.counters.mma_macs += plan.value.num_macs();
+}
+
+Flow multiply(Warp& warp, const Op& op) {
+  if (!warp.converged(kAllLanes)) return Flow::blocked;
+  if (warp.warp_idx / 4 * 4 + 4 > warp.cta.warps.size() || warp.warp_idx / 4 >= warp.cta.warpgroups.size())
+    throw EmulatorError(Fault::illegal_instruction, "the warp is in no complete warpgroup");
+  WarpgroupMeeting& meeting = warp.cta.warpgroups[warp.warp_idx / 4];
+  if (!warp.wgmma_arrived) {
+    if (meeting.arrived_warps == 0) meeting.pc = warp.pc;
+    if (meeting.pc != warp.pc)
+      throw EmulatorError(Fault::illegal_instruction, "the warps of a warpgroup execute different wgmma instructions");
+    warp.wgmma_ticket = meeting.generation;
+    warp.wgmma_arrived = true;
+    if (++meeting.arrived_warps == 4) {
+      execute(warp, *static_cast<const WgmmaDetail*>(op.detail));
+      meeting.arrived_warps = 0;
+      ++meeting.generation;
+      warp.launch.signal();
+    }
+  }
+  if (meeting.generation == warp.wgmma_ticket) return warp.block(WaitKind::wgmma);
+  warp.wgmma_arrived = false;
+  return Flow::next;
+}
+
+void take_shape(Decoding& d, WgmmaDetail& detail, uint32_t& k_elems) {
+  const std::string shape(d.take_any());
+  unsigned n = 0, k = 0;
+  int used = 0;
+  if (std::sscanf(shape.c_str(), "m64n%uk%u%n", &n, &k, &used) != 2 || static_cast<size_t>(used) != shape.size())
+    d.unsupported("shape ." + shape);
+  detail.operands.n_cols = n;
+  k_elems = k;
+}
+
+NumberFormat take_operand_format(Decoding& d) {
+  constexpr NumberFormat kFormats[] = {NumberFormat::f16,  NumberFormat::bf16, NumberFormat::tf32, NumberFormat::e4m3,
+                                       NumberFormat::e5m2, NumberFormat::s8,   NumberFormat::u8};
+  return kFormats[d.take_one_of({"f16", "bf16", "tf32", "e4m3", "e5m2", "s8", "u8"}, "operand type")];
+}
+
+int64_t sign_immediate(Decoding& d, size_t i) {
+  const int64_t value = d.immediate(i);
+  if (value != 1 && value != -1) d.malformed("imm-scale must be 1 or -1");
+  return value;
+}
+Major major_immediate(Decoding& d, size_t i) {
+  const int64_t value = d.immediate(i);
+  if (value != 0 && value != 1) d.malformed("imm-trans must be 0 or 1");
+  return value == 1 ? Major::mn : Major::k;
+}
+
+void check_shape(Decoding& d, const WgmmaDetail& detail, uint32_t k_elems) {
+  const bool is_16_bits = detail.operands.a_format == NumberFormat::f16 || detail.operands.a_format == NumberFormat::bf16;
+  const uint32_t wanted = is_16_bits ? 16 : detail.operands.a_format == NumberFormat::tf32 ? 8 : 32;
+  if (k_elems != wanted) d.malformed("K " + std::to_string(k_elems) + " with this operand type, " + std::to_string(wanted) + " wanted");
+  const size_t num_d = detail.operands.n_cols / (detail.operands.accumulator == Accumulator::f16 ? 4 : 2);
+  if (detail.d_rows.size() != num_d)
+    d.malformed(std::to_string(detail.d_rows.size()) + " registers of D, " + std::to_string(num_d) + " wanted");
+  if (detail.operands.a_in_registers && detail.a_rows.size() != 4) d.malformed("four registers of A are wanted");
+}
+
+void decode_mma(Decoding& d) {
+  d.require_target({Target::sm_90a});
+  WgmmaDetail detail;
+  WgmmaOperands& operands = detail.operands;
+  d.take_one_of({"sync"}, "modifier");
+  d.take_one_of({"aligned"}, "modifier");
+  uint32_t k_elems = 0;
+  take_shape(d, detail, k_elems);
+  constexpr Accumulator kAccumulators[] = {Accumulator::f16, Accumulator::f32, Accumulator::s32};
+  operands.accumulator = kAccumulators[d.take_one_of({"f16", "f32", "s32"}, "accumulator type")];
+  operands.a_format = take_operand_format(d);
+  operands.b_format = take_operand_format(d);
+  const bool integer = operands.accumulator == Accumulator::s32;
+  operands.saturate = d.take("satfinite");
+  if (operands.saturate && !integer) d.unsupported(".satfinite of floating point");
+  const bool is_16_bits = operands.a_format == NumberFormat::f16 || operands.a_format == NumberFormat::bf16;
+  operands.a_in_registers = d.operand(1).kind == ptx::Operand::Kind::vector;
+  detail.d_rows = d.destination_list(d.operand(0), 32);
+  if (operands.a_in_registers) detail.a_rows = d.source_list(d.operand(1), 32);
+  else detail.a_descriptor_row = d.source(1, 64);
+  detail.b_descriptor_row = d.source(2, 64);
+  ptx::Operand scale = d.operand(3);
+  detail.scale_flip = scale.negated ? 0xffffffff : 0;
+  scale.negated = false;
+  detail.scale_row = d.source(scale, 1);
+  const size_t num_transposes = !is_16_bits ? 0 : operands.a_in_registers ? 1 : 2;
+  d.require_operands(integer ? 4 : 6 + num_transposes);
+  if (!integer) {
+    operands.negate_a = sign_immediate(d, 4) < 0;
+    operands.negate_b = sign_immediate(d, 5) < 0;
+    if (num_transposes == 2) operands.a_major = major_immediate(d, 6);
+    if (num_transposes != 0) operands.b_major = major_immediate(d, 5 + num_transposes);
+  }
+  check_shape(d, detail, k_elems);
+  d.op.pipe = Pipe::tensor_core;
+  d.op.detail = d.keep(std::move(detail));
+  d.op.execute = &multiply;
+}
+
+template <size_t num_operands>
+void decode_group(Decoding& d) {
+  d.require_target({Target::sm_90a});
+  d.take_one_of({"sync"}, "modifier");
+  d.take_one_of({"aligned"}, "modifier");
+  d.require_operands(num_operands);
+  if (num_operands == 1 && (d.immediate(0) < 0 || d.immediate(0) > 7)) d.malformed("the group count is not in 0 .. 7");
+  d.op.pipe = Pipe::tensor_core;
+  d.op.execute = +[](Warp& warp, const Op&) { return warp.converged(kAllLanes) ? Flow::next : Flow::blocked; };
+}
+
+}  // namespace
+
+void add_wgmma_instructions(InstructionTable& table) {
+  table["wgmma.mma_async"] = {decode_mma, "wgmma.mma_async"};
+  table["wgmma.fence"] = {decode_group<0>, "wgmma.fence"};
+  table["wgmma.commit_group"] = {decode_group<0>, "wgmma.commit_group"};
+  table["wgmma.wait_group"] = {decode_group<1>, "wgmma.wait_group"};
+}
+
+}  // namespace opdeck::emu

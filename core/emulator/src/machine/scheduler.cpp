@@ -1,0 +1,180 @@
+// SPDX-License-Identifier: Apache-2.0
+// Runs a launch: clusters one after another, the warps of a cluster by turns, asynchronous work as the schedule says.
+// Called by src/driver through Launch::run.
+#include <algorithm>
+#include <vector>
+
+#include "cta.h"
+#include "error.h"
+#include "launch.h"
+
+namespace opdeck::emu {
+namespace {
+
+constexpr uint64_t kSliceInstructions = 4096;  // before the next warp has its turn
+constexpr uint64_t kRandomSliceInstructions = 64;
+
+const char* wait_text(WaitKind kind) {
+  switch (kind) {
+    case WaitKind::none: return "nothing (it can go on)";
+    case WaitKind::mbarrier: return "mbarrier";
+    case WaitKind::named_barrier: return "named barrier";
+    case WaitKind::cluster_barrier: return "barrier.cluster";
+    case WaitKind::bulk_group: return "bulk copies (wait_group)";
+    case WaitKind::convergence: return "the other lanes of its warp";
+    case WaitKind::tensor_memory: return "tensor memory";
+    case WaitKind::wgmma: return "the other warps of its warpgroup (wgmma)";
+    case WaitKind::try_again: return "another try";
+  }
+  return "?";
+}
+
+std::string hex(uint32_t value) {
+  char text[16];
+  std::snprintf(text, sizeof text, "0x%x", value);
+  return text;
+}
+
+class ClusterRun {
+ public:
+  ClusterRun(Launch& launch, Cluster& cluster) : launch_(launch), cluster_(cluster) {
+    for (const auto& cta : cluster_.ctas)
+      for (Warp& warp : cta->warps) warps_.push_back(&warp);
+  }
+
+  void run() {
+    while (!warps_.empty()) {
+      if (run_round()) continue;
+      if (!launch_.async.empty()) {
+        launch_.async.complete_one();
+        launch_.signal();
+        continue;
+      }
+      if (grant_failures() || let_groups_run_ahead()) continue;
+      throw EmulatorError(Fault::timeout, deadlock_report());
+    }
+    launch_.async.complete_all();
+    for (const auto& cta : cluster_.ctas) cta->check_clean_exit();
+  }
+
+ private:
+  // One turn of each warp that may go on. Returns whether any instruction completed.
+  bool run_round() {
+    const bool random = launch_.async.random_schedule();
+    if (random) shuffle();
+    bool progress = false;
+    for (Warp* warp : warps_) {
+      if (warp->wait.kind != WaitKind::none && warp->wait.epoch == launch_.epoch &&
+          !warp->wait.permit && !warp->run_ahead)
+        continue;
+      const uint64_t budget = random ? 1 + launch_.async.draw(kRandomSliceInstructions) : kSliceInstructions;
+      progress |= run_slice(*warp, budget) != 0;
+      if (random && !launch_.async.empty() && launch_.async.draw(4) == 0) {
+        launch_.async.complete_one();
+        launch_.signal();
+      }
+    }
+    const auto finished = [](const Warp* warp) { return warp->finished(); };
+    warps_.erase(std::remove_if(warps_.begin(), warps_.end(), finished), warps_.end());
+    return progress;
+  }
+
+  void shuffle() {
+    for (size_t i = warps_.size(); i > 1; --i) std::swap(warps_[i - 1], warps_[launch_.async.draw(i)]);
+  }
+
+  uint64_t run_slice(Warp& warp, uint64_t budget) {
+    try {
+      const uint64_t completed = warp.run(budget);
+      launch_.counters.warp_instructions += completed;
+      if (launch_.counters.warp_instructions > launch_.options.max_warp_instructions)
+        throw EmulatorError(Fault::timeout, "watchdog: more than " + std::to_string(launch_.options.max_warp_instructions) +
+                                                " warp instructions");
+      return completed;
+    } catch (const EmulatorError& error) {
+      throw EmulatorError(error.fault(), place(warp) + ": " + error.what());
+    }
+  }
+
+  // Nothing can go on: every try_wait that has not failed since the last change may return false now.
+  bool grant_failures() {
+    bool any = false;
+    for (Warp* warp : warps_) {
+      if (warp->wait.kind == WaitKind::none || !warp->wait.may_fail || warp->wait.permit) continue;
+      warp->wait.permit = any = true;
+    }
+    return any;
+  }
+
+  bool let_groups_run_ahead() {
+    if (ahead_epoch_ == launch_.epoch) return false;
+    ahead_epoch_ = launch_.epoch;
+    bool any = false;
+    for (Warp* warp : warps_) any |= warp->run_ahead = !warp->parked.empty();
+    return any;
+  }
+
+  std::string place(const Warp& warp) const {
+    const Program& program = launch_.program;
+    const auto& i = warp.cta.index;
+    std::string text = "kernel " + program.name + ", CTA (" + std::to_string(i[0]) + ", " + std::to_string(i[1]) + ", " +
+                       std::to_string(i[2]) + "), warp " + std::to_string(warp.warp_idx);
+    if (warp.pc >= program.places.size()) return text;
+    const SourcePlace& source = program.places[warp.pc];
+    text += ", PTX line " + std::to_string(source.ptx_line);
+    if (source.source_line != 0) text += " (source line " + std::to_string(source.source_line) + ")";
+    return text + ", lanes " + hex(warp.lanes) + ", `" + source.text + "`";
+  }
+
+  std::string deadlock_report() const {
+    std::string text = "deadlock: no warp can go on and no asynchronous work is pending";
+    for (const Warp* warp : warps_) {
+      text += "\n  " + place(*warp) + " waits for " + wait_text(warp->wait.kind);
+      if (warp->wait.kind == WaitKind::named_barrier) {
+        const NamedBarrier& barrier = warp->cta.named_barriers[warp->wait.address];
+        text += " " + std::to_string(warp->wait.address) + ", " + std::to_string(barrier.arrived_threads) + " of " +
+                std::to_string(barrier.expected_threads) + " threads arrived";
+      } else if (warp->wait.kind == WaitKind::mbarrier) {
+        const Mbarrier barrier = cluster_.read_mbarrier(warp->wait.address);
+        text += " at shared address " + hex(warp->wait.address) + " for parity " + std::to_string(warp->wait.parity) +
+                " (phase " + std::to_string(barrier.phase) + ", " + std::to_string(barrier.pending) + " of " +
+                std::to_string(barrier.expected) + " arrivals and " + std::to_string(barrier.tx) + " bytes pending)";
+      }
+      for (const LaneGroup& group : warp->parked)
+        text += "; lanes " + hex(group.lanes) + " stand at PTX line " +
+                std::to_string(launch_.program.places[group.pc].ptx_line);
+    }
+    return text;
+  }
+
+  Launch& launch_;
+  Cluster& cluster_;
+  std::vector<Warp*> warps_;
+  uint64_t ahead_epoch_ = 0;
+};
+
+}  // namespace
+
+void Launch::run() {
+  std::array<uint64_t, 3> num_clusters{};
+  for (size_t i = 0; i < 3; ++i) num_clusters[i] = shape.grid[i] / shape.cluster[i];
+  clusters.count = num_clusters[0] * num_clusters[1] * num_clusters[2];
+  while (clusters.next < clusters.count) {
+    const uint64_t linear = clusters.next++;
+    Cluster cluster(*this, {static_cast<uint32_t>(linear % num_clusters[0]),
+                            static_cast<uint32_t>(linear / num_clusters[0] % num_clusters[1]),
+                            static_cast<uint32_t>(linear / num_clusters[0] / num_clusters[1])});
+    counters.num_ctas += cluster.num_ctas();
+    ClusterRun(*this, cluster).run();
+  }
+}
+
+const char* pipe_name(Pipe pipe) {
+  static constexpr const char* kNames[kNumPipes] = {
+      "integer", "float32", "float64", "half", "special_function", "convert", "predicate", "move", "global_memory",
+      "shared_memory", "constant_memory", "atomic", "control", "warp_sync", "barrier", "bulk_copy", "tensor_core",
+      "tensor_memory"};
+  return kNames[static_cast<size_t>(pipe)];
+}
+
+}  // namespace opdeck::emu
