@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * attention_reference.h: attention in double precision, bf16 conversion and input values, for the example hosts to check
- * themselves against. C99 and C++.
+ * attention_reference.h: attention in double precision, bf16 conversion and input values, for the example hosts to
+ * check themselves against. C99 and C++.
  */
 #ifndef OPDECK_EXAMPLES_ATTENTION_REFERENCE_H
 #define OPDECK_EXAMPLES_ATTENTION_REFERENCE_H

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * device_memory.h: memory where a context's kernels read it: the host's own for the emulator, the GPU's for "cuda:N", got from
- * libcuda.so.1 without the CUDA toolkit. A program that uses the CUDA runtime calls cudaMalloc and cudaMemcpy instead.
+ * device_memory.h: memory where a context's kernels read it: the host's own for the emulator, the GPU's for "cuda:N",
+ * got from libcuda.so.1 without the CUDA toolkit. A program that uses the CUDA runtime calls cudaMalloc and cudaMemcpy
+ * instead.
  */
 #ifndef OPDECK_EXAMPLES_DEVICE_MEMORY_H
 #define OPDECK_EXAMPLES_DEVICE_MEMORY_H

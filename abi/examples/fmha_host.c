@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * fmha_host.c: causal bf16 attention from C: needs opdeck.h, libopdeck.so and a pack, and neither Python nor the CUDA toolkit.
+ * fmha_host.c: causal bf16 attention from C: needs opdeck.h, libopdeck.so and a pack, and neither Python nor the CUDA
+ * toolkit.
  *
  *     fmha_host PACK [DEVICE [B SQ SK HQ HK D]]
  *
@@ -14,7 +15,14 @@
 #define O_TOLERANCE 1e-2 /* relative, of bf16 */
 #define LSE_TOLERANCE 5e-3
 
-enum { Q, K, V, O, LSE, NUM_TENSORS };
+enum {
+  Q,
+  K,
+  V,
+  O,
+  LSE,
+  NUM_TENSORS
+};
 
 /* All that one run owns. */
 typedef struct host {

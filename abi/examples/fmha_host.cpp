@@ -1,11 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// fmha_host.cpp: attention from C++ on views of one packed (B, S, 3, H, D) bf16 tensor, with no copy, on opdeck_raii.hpp.
+// fmha_host.cpp: attention from C++ on views of one packed (B, S, 3, H, D) bf16 tensor, with no copy, on
+// opdeck_raii.hpp.
 //
 //     fmha_host_cpp PACK [DEVICE]
 //
-// Prints what opdeck_explain says, launches the plan twice, the second time on other values, and compares both with double
-// precision on the CPU. Exits with 0 when the errors are within bounds, 1 when not, 2 when opdeck reported an error.
+// Prints what opdeck_explain says, launches the plan twice, the second time on other values, and compares both with
+// double precision on the CPU. Exits with 0 when the errors are within bounds, 1 when not, 2 when opdeck reported an
+// error.
 #include "attention_reference.h"
 #include "device_memory.h"
 #include "opdeck_raii.hpp"
@@ -49,7 +51,10 @@ class Buffer {
 // q, k and v: the part_idx-th of the packed tensor's three.
 opdeck_raii::Tensor part_of(const Buffer &packed, int part_idx) {
   void *first = packed.data() + part_idx * sizes.hq * sizes.d * 2;
-  return {first, OPDECK_CODE_BFLOAT, 16, {sizes.b, sizes.sq, sizes.hq, sizes.d},
+  return {first,
+          OPDECK_CODE_BFLOAT,
+          16,
+          {sizes.b, sizes.sq, sizes.hq, sizes.d},
           {sizes.sq * row_elems, row_elems, sizes.d, 1}};
 }
 
@@ -108,7 +113,7 @@ bool run(const std::string &pack, const std::string &device) {
   return is_good;
 }
 
-}  // namespace
+} // namespace
 
 int main(int argc, char **argv) {
   if (argc != 2 && argc != 3) {

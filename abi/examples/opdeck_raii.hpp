@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// opdeck_raii.hpp: a thin C++17 way to hold contexts, plans and tensors, to copy into a program. Errors become exceptions
-// that carry the status and the message; nothing else is added to opdeck.h.
+// opdeck_raii.hpp: a thin C++17 way to hold contexts, plans and tensors, to copy into a program. Errors become
+// exceptions that carry the status and the message; nothing else is added to opdeck.h.
 #ifndef OPDECK_EXAMPLES_OPDECK_RAII_HPP
 #define OPDECK_EXAMPLES_OPDECK_RAII_HPP
 
@@ -136,6 +136,6 @@ class Plan {
   std::unique_ptr<opdeck_plan, Destroy> plan_;
 };
 
-}  // namespace opdeck_raii
+} // namespace opdeck_raii
 
 #endif

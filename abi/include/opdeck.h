@@ -35,7 +35,7 @@ extern "C" {
 typedef enum opdeck_status {
   OPDECK_OK = 0,
   OPDECK_INVALID_ARGUMENT = 1,
-  OPDECK_UNSUPPORTED = 2, /* a well-formed problem that no loaded variant accepts; the message has a reason a variant of its arch */
+  OPDECK_UNSUPPORTED = 2, /* no loaded variant accepts the problem; the message has a reason a variant of its arch */
   OPDECK_NO_DRIVER = 3,
   OPDECK_NO_DEVICE = 4,
   OPDECK_DRIVER = 5,
@@ -96,7 +96,7 @@ typedef union opdeck_arg_value {
 /* One named argument: "q", "softmax_scale", or a leaf of a fusion, "alibi.slopes". */
 typedef struct opdeck_arg {
   const char *name;
-  int32_t kind; /* opdeck_arg_kind */
+  int32_t kind;     /* opdeck_arg_kind */
   int32_t reserved; /* 0 */
   opdeck_arg_value value;
 } opdeck_arg;
@@ -141,7 +141,7 @@ typedef struct opdeck_ctx_desc {
 typedef struct opdeck_device_info {
   uint32_t struct_size;
   int32_t is_emulator;
-  const char *arch; /* "sm_100a" */
+  const char *arch;       /* "sm_100a" */
   int32_t num_sms;        /* 0 offline */
   int32_t driver_version; /* as cuDriverGetVersion, 12080 = CUDA 12.8; 0 offline */
 } opdeck_device_info;
@@ -191,18 +191,18 @@ opdeck_status opdeck_ctx_num_kernels(opdeck_ctx *ctx, uint32_t *num_kernels);
 opdeck_status opdeck_ctx_kernel_info(opdeck_ctx *ctx, uint32_t kernel_idx, opdeck_kernel_info *info);
 opdeck_status opdeck_ctx_last_report(opdeck_ctx *ctx, opdeck_launch_report *report);
 
-/* Chooses the first variant, in priority order, that accepts the problem. Strides must be at least 0, and more than 0 for
- * outputs and for tensors that TMA moves; strides of extents of at most 1 are ignored. */
+/* Chooses the first variant, in priority order, that accepts the problem. Strides must be at least 0, and more than 0
+ * for outputs and for tensors that TMA moves; strides of extents of at most 1 are ignored. */
 opdeck_status opdeck_plan_create(opdeck_ctx *ctx, const opdeck_problem *problem, opdeck_plan **plan);
 void opdeck_plan_destroy(opdeck_plan *plan);
 opdeck_status opdeck_plan_info(opdeck_plan *plan, opdeck_kernel_info *info);
 opdeck_status opdeck_plan_workspace_bytes(opdeck_plan *plan, size_t *bytes);
 /* Does all loading now, so that a launch (under graph capture, say) loads nothing. */
 opdeck_status opdeck_plan_prepare(opdeck_plan *plan);
-/* Launches on `stream` (a CUstream; NULL = the default stream). `problem` has the arguments that the plan was made with, in
- * the same order, of the same shapes and strides; data pointers and scalars may differ. `workspace` is 256-byte
- * aligned device memory of at least opdeck_plan_workspace_bytes, and may be NULL when that is 0. Allocates nothing and takes
- * no lock (the emulator takes its own: there launches run one by one, and are done on return). */
+/* Launches on `stream` (a CUstream; NULL = the default stream). `problem` has the arguments that the plan was made
+ * with, in the same order, of the same shapes and strides; data pointers and scalars may differ. `workspace` is
+ * 256-byte aligned device memory of at least opdeck_plan_workspace_bytes, and may be NULL when that is 0. Allocates
+ * nothing and takes no lock (the emulator takes its own: there launches run one by one, and are done on return). */
 opdeck_status opdeck_plan_launch(opdeck_plan *plan, const opdeck_problem *problem, void *workspace,
                                  size_t workspace_bytes, void *stream);
 

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * opdeck_rules.h: rows of `field op values`, the one form in which opdeck states what an operator checks and what a
- * variant accepts, and their one evaluator. Packs hold such rows; Python evaluates rows that are in no pack yet. Not for
- * C hosts, who need opdeck.h alone. C99, also read by cffi.
+ * variant accepts, and their one evaluator. Packs hold such rows; Python evaluates rows that are in no pack yet. Not
+ * for C hosts, who need opdeck.h alone. C99, also read by cffi.
  */
 #ifndef OPDECK_RULES_H
 #define OPDECK_RULES_H
@@ -26,7 +26,7 @@ typedef enum opdeck_rule_op {
 } opdeck_rule_op;
 
 /* `field op values` or `field op rhs_field`. Fields are the dims that the arguments bind (b, sq, ...), "dtype.X" (the
- * opdeck_pack_dtype of type symbol X), "has.ARG" (1 when the optional ARG is given), "arch" (90, 100, 103), "num_sms". */
+ * opdeck_pack_dtype of type symbol X), "has.ARG" (1: the optional ARG is given), "arch" (90, 100, 103), "num_sms". */
 typedef struct opdeck_rule {
   const char *field;
   int32_t op; /* opdeck_rule_op */
@@ -40,9 +40,9 @@ typedef struct opdeck_field {
   int64_t value;
 } opdeck_field;
 
-/* Index of the first rule that does not hold, or num_rules when all hold. The rule's reason, "dqk: got 96, want 64|128",
- * goes to `reason` (at most capacity_bytes, NUL-terminated; NULL with 0: not wanted). A rule whose field is not among
- * `fields`, or which is malformed, does not hold, and its reason says so. */
+/* Index of the first rule that does not hold, or num_rules when all hold. The rule's reason, "dqk: got 96, want
+ * 64|128", goes to `reason` (at most capacity_bytes, NUL-terminated; NULL with 0: not wanted). A rule whose field is
+ * not among `fields`, or which is malformed, does not hold, and its reason says so. */
 int32_t opdeck_rules_first_failure(const opdeck_rule *rules, int32_t num_rules, const opdeck_field *fields,
                                    int32_t num_fields, char *reason, size_t capacity_bytes);
 

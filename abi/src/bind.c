@@ -13,7 +13,9 @@
 #include <inttypes.h>
 #include <string.h>
 
-enum { MAX_NAME_BYTES = 128 };
+enum {
+  MAX_NAME_BYTES = 128
+};
 
 const char *od_fusion_name(const opdeck_problem *problem) {
   return problem->fusion == NULL ? "none" : problem->fusion->name;
@@ -85,7 +87,8 @@ static opdeck_status assign(const char *whose, const opdeck_arg *given, uint32_t
     if (slot == NULL)
       return od_fail(OPDECK_INVALID_ARGUMENT, "%s: got argument \"%s\", want %s%s", whose, arg->name,
                      num_slots == 0 ? "none" : "one of ", names);
-    if (slot->given_idx >= 0) return od_fail(OPDECK_INVALID_ARGUMENT, "%s: argument %s is given twice", whose, arg->name);
+    if (slot->given_idx >= 0)
+      return od_fail(OPDECK_INVALID_ARGUMENT, "%s: argument %s is given twice", whose, arg->name);
     if (arg->kind != slot->row->kind)
       return od_fail(OPDECK_INVALID_ARGUMENT, "%s: got %s (kind %" PRId32 "), want %s", arg->name, kind_name(arg->kind),
                      arg->kind, kind_name(slot->row->kind));
@@ -137,9 +140,8 @@ static opdeck_status bind_dims(od_binding *binding, const od_slot *slot) {
     } else if (bound->value != extent) {
       char shape[160];
       od_format_extents(slot->layout.shape, slot->layout.rank, shape, sizeof shape);
-      return od_fail(OPDECK_INVALID_ARGUMENT,
-                     "%s: got %s = %" PRId64 " (shape %s), want %" PRId64 " as in %s", slot->row->name, name, extent,
-                     shape, bound->value, binder_of_dim(binding, name));
+      return od_fail(OPDECK_INVALID_ARGUMENT, "%s: got %s = %" PRId64 " (shape %s), want %" PRId64 " as in %s",
+                     slot->row->name, name, extent, shape, bound->value, binder_of_dim(binding, name));
     }
   }
   return status;
@@ -153,8 +155,7 @@ static opdeck_status bind_dtype(od_binding *binding, const od_slot *slot) {
     if (strcmp(earlier->row->dtype_symbol, symbol) != 0) continue;
     if (earlier->layout.dtype == slot->layout.dtype) return OPDECK_OK;
     return od_fail(OPDECK_INVALID_ARGUMENT, "%s: got dtype %s, want %s as in %s", slot->row->name,
-                   od_dtype_of(slot->layout.dtype)->name, od_dtype_of(earlier->layout.dtype)->name,
-                   earlier->row->name);
+                   od_dtype_of(slot->layout.dtype)->name, od_dtype_of(earlier->layout.dtype)->name, earlier->row->name);
   }
   return add_composed_field(binding, "dtype.", symbol, slot->layout.dtype);
 }
@@ -207,8 +208,8 @@ opdeck_status od_bind_args(const opdeck_pack_family *family, const opdeck_proble
   return status;
 }
 
-opdeck_status od_bind_leaves(const opdeck_pack_variant *variant, const opdeck_problem *problem,
-                             const od_device *device, od_binding *binding) {
+opdeck_status od_bind_leaves(const opdeck_pack_variant *variant, const opdeck_problem *problem, const od_device *device,
+                             od_binding *binding) {
   const opdeck_fusion *fusion = problem->fusion;
   binding->num_leaves = variant->num_leaves;
   init_slots(binding->leaves, variant->leaves, variant->num_leaves);

@@ -54,8 +54,8 @@ const char *od_fusion_name(const opdeck_problem *problem);
 
 opdeck_status od_bind_args(const opdeck_pack_family *family, const opdeck_problem *problem, const od_device *device,
                            od_binding *binding);
-opdeck_status od_bind_leaves(const opdeck_pack_variant *variant, const opdeck_problem *problem,
-                             const od_device *device, od_binding *binding);
+opdeck_status od_bind_leaves(const opdeck_pack_variant *variant, const opdeck_problem *problem, const od_device *device,
+                             od_binding *binding);
 
 /* layout.c */
 opdeck_status od_layout_of(const opdeck_pack_arg *row, const opdeck_tensor *tensor, const od_device *device,

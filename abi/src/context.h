@@ -12,12 +12,14 @@
 #include <pthread.h>
 #include <stdatomic.h>
 
-enum { OD_MAX_PACKS = 256 };
+enum {
+  OD_MAX_PACKS = 256
+};
 
 struct opdeck_ctx {
   od_device device;
   opdeck_emu_options emulator_options;
-  atomic_int num_refs; /* the caller's, and one a plan */
+  atomic_int num_refs;  /* the caller's, and one a plan */
   pthread_mutex_t lock; /* of what follows */
   int32_t num_packs;
   od_pack *packs[OD_MAX_PACKS]; /* in order of loading; never removed while the context lives */

@@ -11,7 +11,11 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { ATTR_NUM_SMS = 16, ATTR_CC_MAJOR = 75, ATTR_CC_MINOR = 76 }; /* CUdevice_attribute */
+enum {
+  ATTR_NUM_SMS = 16,
+  ATTR_CC_MAJOR = 75,
+  ATTR_CC_MINOR = 76
+}; /* CUdevice_attribute */
 
 /* The arch-specific targets that kernels are built for. */
 static const struct {
@@ -19,7 +23,9 @@ static const struct {
   int32_t number;
 } arches[] = {{"sm_90a", 90}, {"sm_100a", 100}, {"sm_103a", 103}};
 
-enum { NUM_ARCHES = sizeof arches / sizeof arches[0] };
+enum {
+  NUM_ARCHES = sizeof arches / sizeof arches[0]
+};
 
 static void set_arch(od_device *device, int32_t number) {
   device->arch_number = number;
@@ -34,7 +40,8 @@ static opdeck_status read_arch_number(const char *name, const char *text, int32_
     *number = arches[arch_idx].number;
     return OPDECK_OK;
   }
-  return od_fail(OPDECK_INVALID_ARGUMENT, "desc.device: got \"%s\", want sm_90a|sm_100a|sm_103a behind the colon", name);
+  return od_fail(OPDECK_INVALID_ARGUMENT, "desc.device: got \"%s\", want sm_90a|sm_100a|sm_103a behind the colon",
+                 name);
 }
 
 static opdeck_status query_device(od_device *device) {
@@ -57,8 +64,7 @@ static opdeck_status get_device(od_device *device, int ordinal) {
 
 /* The primary context is retained and never released: it lives as long as the process, as the CUDA runtime's does. */
 static opdeck_status retain_primary_ctx(od_device *device) {
-  const opdeck_cu_result result =
-      device->driver->api.device_primary_ctx_retain(&device->primary_ctx, device->ordinal);
+  const opdeck_cu_result result = device->driver->api.device_primary_ctx_retain(&device->primary_ctx, device->ordinal);
   return result == 0 ? OPDECK_OK : od_driver_fail(device->driver, "cuDevicePrimaryCtxRetain", result);
 }
 
@@ -122,7 +128,8 @@ opdeck_status od_device_open(const opdeck_ctx_desc *desc, od_device *device) {
   const char *name = desc->device != NULL ? desc->device : getenv("OPDECK_DEVICE");
   memset(device, 0, sizeof *device);
   if (name == NULL)
-    return od_fail(OPDECK_INVALID_ARGUMENT, "desc.device: got NULL and no OPDECK_DEVICE, "
+    return od_fail(OPDECK_INVALID_ARGUMENT,
+                   "desc.device: got NULL and no OPDECK_DEVICE, "
                    "want \"cuda:N\" or \"emulator:sm_90a|sm_100a|sm_103a\"");
   if (strncmp(name, "cuda:", 5) == 0) return open_cuda(name, name + 5, device);
   if (strncmp(name, "emulator:", 9) == 0) return open_emulator(desc, name, name + 9, device);

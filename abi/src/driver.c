@@ -13,7 +13,11 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { CUDA_VERSION_WANTED = 12000, CUDA_ERROR_NO_DEVICE = 100, CUDA_ERROR_STUB_LIBRARY = 34 };
+enum {
+  CUDA_VERSION_WANTED = 12000,
+  CUDA_ERROR_NO_DEVICE = 100,
+  CUDA_ERROR_STUB_LIBRARY = 34
+};
 
 /* cuGetProcAddress_v2's parameters: symbol, address, CUDA version, flags, status. */
 typedef opdeck_cu_result (*get_proc_address_fn)(const char *, void **, int, uint64_t, int *);
@@ -66,10 +70,10 @@ static opdeck_status fill_table(od_driver *driver, void *library) {
       return od_fail(OPDECK_VERSION, "%s: got a CUDA driver without cuGetProcAddress_v2, want CUDA 12.0 or later",
                      driver->library);
   }
-#define FILL(member, symbol, params)                                                                           \
-  *(void **)&driver->api.member =                                                                              \
-      get_proc_address != NULL ? find_cuda_symbol(get_proc_address, #symbol) : dlsym(library, #symbol);        \
-  if (driver->api.member == NULL)                                                                              \
+#define FILL(member, symbol, params)                                                                    \
+  *(void **)&driver->api.member =                                                                       \
+      get_proc_address != NULL ? find_cuda_symbol(get_proc_address, #symbol) : dlsym(library, #symbol); \
+  if (driver->api.member == NULL)                                                                       \
     return od_fail(OPDECK_VERSION, "%s: the driver has no %s; want CUDA 12.0 or later", driver->library, #symbol);
   OPDECK_DRIVER_FUNCTIONS(FILL)
 #undef FILL
@@ -83,10 +87,9 @@ static opdeck_status fill_emulator(od_driver *driver, void *library) {
   *(void **)&driver->emulator.end = dlsym(library, "opdeck_emu_end");
   *(void **)&driver->emulator.last_error = dlsym(library, "opdeck_emu_last_error");
   const od_emulator_api *emulator = &driver->emulator;
-  if (emulator->version == NULL || emulator->register_ptx == NULL || emulator->begin == NULL ||
-      emulator->end == NULL || emulator->last_error == NULL)
-    return od_fail(OPDECK_NO_DRIVER, "%s: not an opdeck emulator: it lacks functions of opdeck_emu.h",
-                   driver->library);
+  if (emulator->version == NULL || emulator->register_ptx == NULL || emulator->begin == NULL || emulator->end == NULL ||
+      emulator->last_error == NULL)
+    return od_fail(OPDECK_NO_DRIVER, "%s: not an opdeck emulator: it lacks functions of opdeck_emu.h", driver->library);
   if (emulator->version() != OPDECK_EMU_VERSION)
     return od_fail(OPDECK_VERSION, "%s: got an emulator of interface version %u, want %d", driver->library,
                    (unsigned)emulator->version(), OPDECK_EMU_VERSION);

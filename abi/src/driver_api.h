@@ -16,12 +16,12 @@
 extern "C" {
 #endif
 
-typedef int opdeck_cu_result;          /* CUresult: 0 = CUDA_SUCCESS */
-typedef int opdeck_cu_device;          /* CUdevice */
-typedef void *opdeck_cu_context;       /* CUcontext */
-typedef void *opdeck_cu_library;       /* CUlibrary */
-typedef void *opdeck_cu_kernel;        /* CUkernel (launched as a CUfunction) */
-typedef void *opdeck_cu_stream;        /* CUstream */
+typedef int opdeck_cu_result;    /* CUresult: 0 = CUDA_SUCCESS */
+typedef int opdeck_cu_device;    /* CUdevice */
+typedef void *opdeck_cu_context; /* CUcontext */
+typedef void *opdeck_cu_library; /* CUlibrary */
+typedef void *opdeck_cu_kernel;  /* CUkernel (launched as a CUfunction) */
+typedef void *opdeck_cu_stream;  /* CUstream */
 typedef unsigned long long opdeck_cu_deviceptr;
 
 typedef struct opdeck_cu_launch_attr { /* CUlaunchAttribute */
@@ -29,7 +29,9 @@ typedef struct opdeck_cu_launch_attr { /* CUlaunchAttribute */
   int32_t pad;
   union {
     char raw[64];
-    struct { uint32_t x, y, z; } cluster_dim;
+    struct {
+      uint32_t x, y, z;
+    } cluster_dim;
     int32_t flag;
   } value;
 } opdeck_cu_launch_attr;
@@ -44,34 +46,35 @@ typedef struct opdeck_cu_launch_config { /* CUlaunchConfig, 56 bytes */
 } opdeck_cu_launch_config;
 
 /* X(member, exported symbol, parameter list). */
-#define OPDECK_DRIVER_FUNCTIONS(X)                                                                                   \
-  X(init, cuInit, (unsigned flags))                                                                                  \
-  X(driver_get_version, cuDriverGetVersion, (int *version))                                                          \
-  X(device_get_count, cuDeviceGetCount, (int *count))                                                                \
-  X(device_get, cuDeviceGet, (opdeck_cu_device * device, int ordinal))                                               \
-  X(device_get_attribute, cuDeviceGetAttribute, (int *value, int attr, opdeck_cu_device device))                     \
-  X(ctx_get_current, cuCtxGetCurrent, (opdeck_cu_context * ctx))                                                     \
-  X(ctx_set_current, cuCtxSetCurrent, (opdeck_cu_context ctx))                                                       \
-  X(ctx_get_device, cuCtxGetDevice, (opdeck_cu_device * device))                                                     \
-  X(device_primary_ctx_retain, cuDevicePrimaryCtxRetain, (opdeck_cu_context * ctx, opdeck_cu_device device))         \
-  X(get_error_name, cuGetErrorName, (opdeck_cu_result error, const char **text))                                     \
-  X(get_error_string, cuGetErrorString, (opdeck_cu_result error, const char **text))                                 \
-  X(library_load_data, cuLibraryLoadData,                                                                            \
-    (opdeck_cu_library * library, const void *code, int *jit_options, void **jit_values, unsigned num_jit_options,   \
-     int *library_options, void **library_values, unsigned num_library_options))                                     \
-  X(library_unload, cuLibraryUnload, (opdeck_cu_library library))                                                    \
+#define OPDECK_DRIVER_FUNCTIONS(X)                                                                                    \
+  X(init, cuInit, (unsigned flags))                                                                                   \
+  X(driver_get_version, cuDriverGetVersion, (int *version))                                                           \
+  X(device_get_count, cuDeviceGetCount, (int *count))                                                                 \
+  X(device_get, cuDeviceGet, (opdeck_cu_device * device, int ordinal))                                                \
+  X(device_get_attribute, cuDeviceGetAttribute, (int *value, int attr, opdeck_cu_device device))                      \
+  X(ctx_get_current, cuCtxGetCurrent, (opdeck_cu_context * ctx))                                                      \
+  X(ctx_set_current, cuCtxSetCurrent, (opdeck_cu_context ctx))                                                        \
+  X(ctx_get_device, cuCtxGetDevice, (opdeck_cu_device * device))                                                      \
+  X(device_primary_ctx_retain, cuDevicePrimaryCtxRetain, (opdeck_cu_context * ctx, opdeck_cu_device device))          \
+  X(get_error_name, cuGetErrorName, (opdeck_cu_result error, const char **text))                                      \
+  X(get_error_string, cuGetErrorString, (opdeck_cu_result error, const char **text))                                  \
+  X(library_load_data, cuLibraryLoadData,                                                                             \
+    (opdeck_cu_library * library, const void *code, int *jit_options, void **jit_values, unsigned num_jit_options,    \
+     int *library_options, void **library_values, unsigned num_library_options))                                      \
+  X(library_unload, cuLibraryUnload, (opdeck_cu_library library))                                                     \
   X(library_get_kernel, cuLibraryGetKernel, (opdeck_cu_kernel * kernel, opdeck_cu_library library, const char *name)) \
-  X(kernel_get_attribute, cuKernelGetAttribute,                                                                      \
-    (int *value, int attr, opdeck_cu_kernel kernel, opdeck_cu_device device))                                        \
-  X(kernel_set_attribute, cuKernelSetAttribute, (int attr, int value, opdeck_cu_kernel kernel, opdeck_cu_device device)) \
-  X(launch_kernel_ex, cuLaunchKernelEx,                                                                              \
-    (const opdeck_cu_launch_config *config, opdeck_cu_kernel kernel, void **params, void **extra))                   \
-  X(mem_alloc, cuMemAlloc_v2, (opdeck_cu_deviceptr * ptr, size_t bytes))                                             \
-  X(mem_free, cuMemFree_v2, (opdeck_cu_deviceptr ptr))                                                               \
-  X(memcpy_htod_async, cuMemcpyHtoDAsync_v2,                                                                         \
-    (opdeck_cu_deviceptr dst, const void *src, size_t bytes, opdeck_cu_stream stream))                               \
-  X(memcpy_dtoh_async, cuMemcpyDtoHAsync_v2,                                                                         \
-    (void *dst, opdeck_cu_deviceptr src, size_t bytes, opdeck_cu_stream stream))                                     \
+  X(kernel_get_attribute, cuKernelGetAttribute,                                                                       \
+    (int *value, int attr, opdeck_cu_kernel kernel, opdeck_cu_device device))                                         \
+  X(kernel_set_attribute, cuKernelSetAttribute,                                                                       \
+    (int attr, int value, opdeck_cu_kernel kernel, opdeck_cu_device device))                                          \
+  X(launch_kernel_ex, cuLaunchKernelEx,                                                                               \
+    (const opdeck_cu_launch_config *config, opdeck_cu_kernel kernel, void **params, void **extra))                    \
+  X(mem_alloc, cuMemAlloc_v2, (opdeck_cu_deviceptr * ptr, size_t bytes))                                              \
+  X(mem_free, cuMemFree_v2, (opdeck_cu_deviceptr ptr))                                                                \
+  X(memcpy_htod_async, cuMemcpyHtoDAsync_v2,                                                                          \
+    (opdeck_cu_deviceptr dst, const void *src, size_t bytes, opdeck_cu_stream stream))                                \
+  X(memcpy_dtoh_async, cuMemcpyDtoHAsync_v2,                                                                          \
+    (void *dst, opdeck_cu_deviceptr src, size_t bytes, opdeck_cu_stream stream))                                      \
   X(stream_synchronize, cuStreamSynchronize, (opdeck_cu_stream stream))
 
 typedef struct opdeck_driver_api {

@@ -23,7 +23,9 @@ static const od_dtype dtypes[] = {
     [OPDECK_DT_UINT8] = {"uint8", OPDECK_CODE_UINT, 8},
 };
 
-enum { NUM_DTYPES = sizeof dtypes / sizeof dtypes[0] };
+enum {
+  NUM_DTYPES = sizeof dtypes / sizeof dtypes[0]
+};
 
 const od_dtype *od_dtype_of(int64_t pack_dtype) {
   return pack_dtype > 0 && pack_dtype < NUM_DTYPES ? &dtypes[pack_dtype] : NULL;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * emulate.c: what a launch on the emulator needs besides the driver's functions (opdeck_emu.h): options, the host tensors
- * that its kernels may touch, and the report. Called by context.c and launch.c.
+ * emulate.c: what a launch on the emulator needs besides the driver's functions (opdeck_emu.h): options, the host
+ * tensors that its kernels may touch, and the report. Called by context.c and launch.c.
  */
 #include "plan.h"
 
@@ -21,7 +21,8 @@ static opdeck_status read_schedule(const char *origin, const char *text, opdeck_
   } else if (strcmp(text, "random") == 0) {
     options->schedule = OPDECK_EMU_RANDOM;
   } else {
-    const char *seed = strncmp(text, random_prefix, sizeof random_prefix - 1) == 0 ? text + sizeof random_prefix - 1 : "";
+    const char *seed =
+        strncmp(text, random_prefix, sizeof random_prefix - 1) == 0 ? text + sizeof random_prefix - 1 : "";
     char *end = NULL;
     errno = 0;
     options->schedule = OPDECK_EMU_RANDOM;

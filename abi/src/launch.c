@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * launch.c: opdeck_plan_launch: checks a launch's values against the plan, fills a copy of the plan's parameters on the
- * stack and calls the variant's entry. No allocation, lock or lookup of a kernel here, unless the plan was not prepared.
+ * stack and calls the variant's entry. No allocation, lock or lookup of a kernel here, unless the plan was not
+ * prepared.
  */
 #include "plan.h"
 
@@ -13,15 +14,18 @@
 #include <math.h>
 #include <string.h>
 
-enum { WORKSPACE_ALIGN_BYTES = 256 };
+enum {
+  WORKSPACE_ALIGN_BYTES = 256
+};
 
 static opdeck_status fail_layout(const od_slot *slot) {
   char shape[160];
   char strides[160];
   od_format_extents(slot->layout.shape, slot->layout.rank, shape, sizeof shape);
   od_format_extents(slot->layout.strides, slot->layout.rank, strides, sizeof strides);
-  return od_fail(OPDECK_INVALID_ARGUMENT, "%s: got another dtype, shape or strides than the plan's: %s, shape %s, strides %s",
-                 slot->row->name, od_dtype_of(slot->layout.dtype)->name, shape, strides);
+  return od_fail(OPDECK_INVALID_ARGUMENT,
+                 "%s: got another dtype, shape or strides than the plan's: %s, shape %s, strides %s", slot->row->name,
+                 od_dtype_of(slot->layout.dtype)->name, shape, strides);
 }
 
 static opdeck_status read_tensor(const opdeck_plan *plan, const od_slot *slot, const opdeck_tensor *tensor,
@@ -36,20 +40,22 @@ static opdeck_status read_tensor(const opdeck_plan *plan, const od_slot *slot, c
     return od_fail(OPDECK_INVALID_ARGUMENT, "%s: got data NULL, want %" PRId64 " elements%s", name,
                    slot->layout.num_elems, slot->row->optional ? " (an optional argument is left out)" : "");
   if (slot->layout.num_elems > 0 && address % (uintptr_t)slot->row->align_bytes != 0)
-    return od_fail(OPDECK_INVALID_ARGUMENT, "%s: got address 0x%" PRIxPTR ", want a multiple of %" PRId32 " bytes", name,
-                   address, slot->row->align_bytes);
+    return od_fail(OPDECK_INVALID_ARGUMENT, "%s: got address 0x%" PRIxPTR ", want a multiple of %" PRId32 " bytes",
+                   name, address, slot->row->align_bytes);
   value->data = slot->layout.num_elems > 0 ? (void *)address : NULL;
   return OPDECK_OK;
 }
 
 static opdeck_status read_value(const opdeck_plan *plan, const od_slot *slot, const opdeck_arg *arg, od_value *value) {
   if (arg->name == NULL || strcmp(arg->name, slot->row->name) != 0 || arg->kind != slot->row->kind)
-    return od_fail(OPDECK_INVALID_ARGUMENT, "argument %" PRId32 ": got %s of kind %" PRId32
-                   ", want %s of kind %" PRId32 " as when the plan was made", slot->given_idx,
-                   arg->name == NULL ? "NULL" : arg->name, arg->kind, slot->row->name, slot->row->kind);
+    return od_fail(
+        OPDECK_INVALID_ARGUMENT,
+        "argument %" PRId32 ": got %s of kind %" PRId32 ", want %s of kind %" PRId32 " as when the plan was made",
+        slot->given_idx, arg->name == NULL ? "NULL" : arg->name, arg->kind, slot->row->name, slot->row->kind);
   if (arg->kind == OPDECK_ARG_TENSOR) return read_tensor(plan, slot, arg->value.tensor, value);
   if (arg->kind == OPDECK_ARG_F32 && !isfinite(arg->value.f32))
-    return od_fail(OPDECK_INVALID_ARGUMENT, "%s: got %g, want a finite number", slot->row->name, (double)arg->value.f32);
+    return od_fail(OPDECK_INVALID_ARGUMENT, "%s: got %g, want a finite number", slot->row->name,
+                   (double)arg->value.f32);
   if (arg->kind == OPDECK_ARG_F32)
     value->f32 = arg->value.f32;
   else

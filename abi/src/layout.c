@@ -15,7 +15,9 @@
 #define MAX_EXTENT INT64_C(0xffffffff)
 #define MAX_STRIDE_BYTES ((INT64_C(1) << 40) - 1)
 
-enum { TMA_ALIGN_BYTES = 16 };
+enum {
+  TMA_ALIGN_BYTES = 16
+};
 
 void od_format_extents(const int64_t *extents, int32_t rank, char *text_data, size_t capacity_bytes) {
   od_text text = od_text_in(text_data, capacity_bytes);
@@ -123,7 +125,8 @@ static opdeck_status check_stride(const opdeck_pack_arg *row, const od_layout *l
   if (stride * elem_bits % (8 * (int64_t)row->align_bytes) != 0)
     return od_fail(OPDECK_INVALID_ARGUMENT,
                    "%s: got stride %" PRId64 " (%" PRId64 " bytes) in dim %" PRId32 ", want a multiple of %" PRId32
-                   " bytes", row->name, stride, stride * elem_bits / 8, dim, row->align_bytes);
+                   " bytes",
+                   row->name, stride, stride * elem_bits / 8, dim, row->align_bytes);
   return OPDECK_OK;
 }
 

@@ -2,9 +2,9 @@
  *
  * loader.c: opens packs and loads their kernels. Called by context.c (od_pack_open, _close) and plan.c.
  *
- * The host code that CuTe DSL exports keeps its kernel handle in a static variable, so an open pack serves one driver: a
- * second driver gets a private copy of the file. A copy also serves a file that was replaced since a pack of that path was
- * opened, as dlopen would return the old one.
+ * The host code that CuTe DSL exports keeps its kernel handle in a static variable, so an open pack serves one driver:
+ * a second driver gets a private copy of the file. A copy also serves a file that was replaced since a pack of that
+ * path was opened, as dlopen would return the old one.
  */
 #include "loader.h"
 
@@ -157,7 +157,7 @@ opdeck_status od_enter_device(const od_device *device, od_saved_ctx *saved) {
   const opdeck_driver_api *api = &device->driver->api;
   opdeck_cu_device current = -1;
   saved->is_changed = 0;
-  /* Any context of the device will do: a kernel of a library runs in each, and the caller's stream may be of its own. */
+  /* Any context of the device will do: a library's kernel runs in each, and the caller's stream may be of its own. */
   if (api->ctx_get_device(&current) == 0 && current == device->ordinal) return OPDECK_OK;
   opdeck_cu_result result = api->ctx_get_current(&saved->ctx);
   if (result != 0) return od_driver_fail(device->driver, "cuCtxGetCurrent", result);

@@ -44,15 +44,15 @@ typedef enum opdeck_pack_default {
  * dtype symbol binds it; the later ones must agree. */
 typedef struct opdeck_pack_arg {
   const char *name;
-  int32_t kind;            /* opdeck_arg_kind */
-  int32_t access;          /* 1 read, 2 write, 3 both */
-  int32_t optional;        /* 1: may be left out (a tensor is then passed to the kernel with a NULL pointer) */
-  int32_t rank;            /* 0 for scalars */
-  const char *const *dims; /* rank names; NULL (leaves only): any extents */
+  int32_t kind;             /* opdeck_arg_kind */
+  int32_t access;           /* 1 read, 2 write, 3 both */
+  int32_t optional;         /* 1: may be left out (a tensor is then passed to the kernel with a NULL pointer) */
+  int32_t rank;             /* 0 for scalars */
+  const char *const *dims;  /* rank names; NULL (leaves only): any extents */
   const char *dtype_symbol; /* "T"; NULL: none is bound */
-  int32_t num_dtypes;      /* the opdeck_pack_dtype values that are legal for it */
-  int32_t align_bytes;     /* of the data pointer and of each stride but the last, where its extent is > 1. From 16 on
-                              TMA moves the tensor, and a stride of 0 (a broadcast) is refused */
+  int32_t num_dtypes;       /* the opdeck_pack_dtype values that are legal for it */
+  int32_t align_bytes;      /* of the data pointer and of each stride but the last, where its extent is > 1. From 16 on
+                               TMA moves the tensor, and a stride of 0 (a broadcast) is refused */
   const int32_t *dtypes;
   int32_t contiguous_last; /* 1: the last stride must be 1 */
   int32_t default_kind;    /* opdeck_pack_default, of an optional scalar */
@@ -63,10 +63,10 @@ typedef struct opdeck_pack_family {
   const char *name;
   const opdeck_pack_arg *args;
   int32_t num_args;
-  int32_t num_checks;          /* a check that fails is INVALID_ARGUMENT; its field may be a scalar argument: then
-                                  it compares with one constant, at each launch */
+  int32_t num_checks; /* a check that fails is INVALID_ARGUMENT; its field may be a scalar argument: then
+                         it compares with one constant, at each launch */
   const opdeck_rule *checks;
-  const opdeck_rule *empty;    /* a launch where one of these holds has nothing to do and launches nothing */
+  const opdeck_rule *empty; /* a launch where one of these holds has nothing to do and launches nothing */
   int32_t num_empty;
   int32_t reserved;
 } opdeck_pack_family;
@@ -74,8 +74,8 @@ typedef struct opdeck_pack_family {
 /* One parameter of an exported entry, in its order. A tensor becomes
  * {void *data; int64_t shapes[num_shape_dims]; int64_t strides[num_stride_dims];}. The stream comes after the last. */
 typedef struct opdeck_pack_param {
-  int32_t source;     /* index into the family's args, or -1 - L for leaf L of the fusion */
-  int32_t kind;       /* opdeck_arg_kind */
+  int32_t source; /* index into the family's args, or -1 - L for leaf L of the fusion */
+  int32_t kind;   /* opdeck_arg_kind */
   int32_t num_shape_dims;
   int32_t num_stride_dims;
   const int32_t *shape_dims;  /* which dims are dynamic */

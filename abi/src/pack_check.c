@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * pack_check.c: holds a pack's tables to what bind.c, select.c and plan.c rely on, once, when the pack is opened; called
- * by loader.c. A pack may come from a third party's build.
+ * pack_check.c: holds a pack's tables to what bind.c, select.c and plan.c rely on, once, when the pack is opened;
+ * called by loader.c. A pack may come from a third party's build.
  */
 #include "pack_check.h"
 
@@ -195,7 +195,8 @@ static const char *fault_of_variant(const opdeck_pack_table *table, const opdeck
   if (variant->config == NULL) return "config";
   if (variant->cubin_sha256 == NULL || strlen(variant->cubin_sha256) != 64) return "cubin_sha256";
   if (variant->ptx == NULL) return "ptx";
-  if (variant->cuda_init == NULL || variant->cuda_load_to_device == NULL || variant->entry == NULL) return "entries";
+  if (variant->cuda_init == NULL || variant->cuda_load_to_device == NULL || variant->entry == NULL)
+    return "entry points";
   if (variant->family_idx < 0 || variant->family_idx >= table->num_families) return "family_idx";
   if (!is_list(variant->accept, variant->num_accept, INT32_MAX)) return "accept";
   return is_list(variant->leaves, variant->num_leaves, OD_MAX_LEAVES) ? NULL : "leaves";
@@ -208,7 +209,7 @@ static opdeck_status check_variant(const char *path, const opdeck_pack_table *ta
   od_text text = od_text_in(where, sizeof where);
   od_text_add(&text, "%s: variant %s", path, variant->id);
   const char *fault = fault_of_variant(table, variant);
-  if (fault != NULL) return od_fail(OPDECK_PACK, "%s: its %s is not legal", where, fault);
+  if (fault != NULL) return od_fail(OPDECK_PACK, "%s: %s: missing or not legal", where, fault);
   const opdeck_pack_family *family = &table->families[variant->family_idx];
   opdeck_status status = check_rows(where, variant->leaves, variant->num_leaves);
   if (status == OPDECK_OK) status = check_rules(where, family, variant->accept, variant->num_accept);

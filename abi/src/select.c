@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * select.c: walks the variants of a family in priority order, for opdeck_plan_create (plan.c), which takes the first that
- * accepts, and for opdeck_explain, which lists them all.
+ * select.c: walks the variants of a family in priority order, for opdeck_plan_create (plan.c), which takes the first
+ * that accepts, and for opdeck_explain, which lists them all.
  */
 #include "select.h"
 
@@ -12,7 +12,11 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { REASON_BYTES = 512, TABLE_BYTES = 6144, FAULT_BYTES = 1024 };
+enum {
+  REASON_BYTES = 512,
+  TABLE_BYTES = 6144,
+  FAULT_BYTES = 1024
+};
 
 /* The state of one walk. */
 typedef struct od_search {

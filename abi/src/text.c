@@ -7,7 +7,9 @@
 #include <stdarg.h>
 #include <stdio.h>
 
-enum { MESSAGE_BYTES = 8192 };
+enum {
+  MESSAGE_BYTES = 8192
+};
 
 static _Thread_local char message[MESSAGE_BYTES];
 
@@ -50,9 +52,10 @@ const char *opdeck_last_error(void) { return message; }
 opdeck_status od_check_struct_size(const char *name, uint32_t got, size_t want) {
   if (got == want) return OPDECK_OK;
   if (got > want)
-    return od_fail(OPDECK_VERSION,
-                   "%s.struct_size: got %u, want %zu: the program was built with a header newer than this libopdeck %d.%d",
-                   name, (unsigned)got, want, OPDECK_VERSION_MAJOR, OPDECK_VERSION_MINOR);
+    return od_fail(
+        OPDECK_VERSION,
+        "%s.struct_size: got %u, want %zu: the program was built with a header newer than this libopdeck %d.%d", name,
+        (unsigned)got, want, OPDECK_VERSION_MAJOR, OPDECK_VERSION_MINOR);
   return od_fail(OPDECK_INVALID_ARGUMENT, "%s.struct_size: got %u, want %zu (sizeof the struct)", name, (unsigned)got,
                  want);
 }

@@ -25,7 +25,8 @@ static inline int check_exit_status(void) {
     }                                                                \
   } while (0)
 
-static inline void check_status_at(int line, const char *call, opdeck_status got, opdeck_status want, const char *text) {
+static inline void check_status_at(int line, const char *call, opdeck_status got, opdeck_status want,
+                                   const char *text) {
   if (got == want && strstr(opdeck_last_error(), text) != NULL && (want != OPDECK_OK || opdeck_last_error()[0] == '\0'))
     return;
   printf("line %d: %s\n  got  %s \"%s\"\n  want %s \"%s\"\n", line, call, opdeck_status_name(got), opdeck_last_error(),

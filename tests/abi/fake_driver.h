@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * fake_driver.h: what the fake driver (fake_driver.c) saw, for tests; and the form in which the fake pack's entries hand
- * it their arguments.
+ * fake_driver.h: what the fake driver (fake_driver.c) saw, for tests; and the form in which the fake pack's entries
+ * hand it their arguments.
  */
 #ifndef OPDECK_TESTS_FAKE_DRIVER_H
 #define OPDECK_TESTS_FAKE_DRIVER_H
@@ -11,7 +11,11 @@
 
 #include <stdatomic.h>
 
-enum { FAKE_MAX_ARGS = 12, FAKE_MAX_WORDS = 12, FAKE_MAX_TENSORS = 16 };
+enum {
+  FAKE_MAX_ARGS = 12,
+  FAKE_MAX_WORDS = 12,
+  FAKE_MAX_TENSORS = 16
+};
 
 /* Arguments of one call of an entry, as 64-bit words. */
 typedef struct fake_call {

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * fake_pack.c: a pack written by hand, linked with shim.c as generated ones are. Its host code does what CuTe DSL's does:
- * load the image, get the kernel into a static handle, set attributes, launch; but its "kernel" takes the arguments that
- * the entry got, as words, for the fake driver to record. Two families: fmha_fwd, and copy for the simplest case.
+ * fake_pack.c: a pack written by hand, linked with shim.c as generated ones are. Its host code does what CuTe DSL's
+ * does: load the image, get the kernel into a static handle, set attributes, launch; but its "kernel" takes the
+ * arguments that the entry got, as words, for the fake driver to record. Two families: fmha_fwd, and copy for the
+ * simplest case.
  *
  * Compiled with FAKE_ABI, FAKE_TRIPLE, FAKE_FIELD, FAKE_RANK or FAKE_SOURCE it is a pack that must be refused.
  */
@@ -68,12 +69,12 @@ static int launch(void **args, int32_t num_args, const char *variant, const opde
 }
 
 /* The three functions of one exported object; VARIANT's parameters are VARIANT_params. */
-#define EXPORTED_OBJECT(variant, params)                                                    \
-  static opdeck_cu_kernel variant##_kernel;                                                 \
-  static void variant##_init(void **args) { *(int32_t *)args[1] = load_image(args, #variant); } \
+#define EXPORTED_OBJECT(variant, params)                                                                  \
+  static opdeck_cu_kernel variant##_kernel;                                                               \
+  static void variant##_init(void **args) { *(int32_t *)args[1] = load_image(args, #variant); }           \
   static void variant##_load(void **args) { *(int32_t *)args[2] = load_kernel(args, &variant##_kernel); } \
-  static void variant##_entry(void **args, int32_t num_args) {                              \
-    *(int32_t *)args[num_args - 1] = launch(args, num_args, #variant, params, variant##_kernel); \
+  static void variant##_entry(void **args, int32_t num_args) {                                            \
+    *(int32_t *)args[num_args - 1] = launch(args, num_args, #variant, params, variant##_kernel);          \
   }
 
 static const int32_t half_dtypes[] = {OPDECK_DT_FP16, OPDECK_DT_BF16};
@@ -119,9 +120,10 @@ static const int32_t first_three[] = {0, 1, 2};
 static const int32_t all_three[] = {0, 1, 2};
 static const int32_t first[] = {0};
 #define BSHD_PARAM(source) {source, OPDECK_ARG_TENSOR, 3, 3, first_three, first_three}
-#define FMHA_PARAMS                                                               \
-  BSHD_PARAM(0), BSHD_PARAM(1), BSHD_PARAM(2), BSHD_PARAM(3),                     \
-      {4, OPDECK_ARG_TENSOR, 3, 3, all_three, all_three}, {5, OPDECK_ARG_F32, 0, 0, NULL, NULL}
+#define FMHA_PARAMS                                                                                                 \
+  BSHD_PARAM(0), BSHD_PARAM(1), BSHD_PARAM(2), BSHD_PARAM(3), {4, OPDECK_ARG_TENSOR, 3, 3, all_three, all_three}, { \
+    5, OPDECK_ARG_F32, 0, 0, NULL, NULL                                                                             \
+  }
 static const opdeck_pack_param fmha_params[] = {FMHA_PARAMS};
 static const opdeck_pack_param alibi_params[] = {
     FMHA_PARAMS, {-1, OPDECK_ARG_TENSOR, 1, 1, first, first}, {-2, OPDECK_ARG_I32, 0, 0, NULL, NULL}};
@@ -146,9 +148,27 @@ static const opdeck_pack_family families[] = {
 };
 
 #define SHA256_OF_NOTHING "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855"
-#define FMHA_VARIANT(name, arch, fusion, accept, leaves, num_leaves, params)                                        \
-  {#name, arch, fusion, "tile_m=128 tile_n=128", accept, leaves, params, 0, LENGTH(accept), num_leaves,              \
-   LENGTH(params), 1024, 168, 512, 0, name##_init, name##_load, name##_entry, SHA256_OF_NOTHING, "// " #name,        \
+#define FMHA_VARIANT(name, arch, fusion, accept, leaves, num_leaves, params) \
+  {#name,                                                                    \
+   arch,                                                                     \
+   fusion,                                                                   \
+   "tile_m=128 tile_n=128",                                                  \
+   accept,                                                                   \
+   leaves,                                                                   \
+   params,                                                                   \
+   0,                                                                        \
+   LENGTH(accept),                                                           \
+   num_leaves,                                                               \
+   LENGTH(params),                                                           \
+   1024,                                                                     \
+   168,                                                                      \
+   512,                                                                      \
+   0,                                                                        \
+   name##_init,                                                              \
+   name##_load,                                                              \
+   name##_entry,                                                             \
+   SHA256_OF_NOTHING,                                                        \
+   "// " #name,                                                              \
    sizeof "// " #name - 1}
 
 static const opdeck_pack_variant variants[] = {
@@ -156,11 +176,30 @@ static const opdeck_pack_variant variants[] = {
     FMHA_VARIANT(fmha_any, "sm_100a", "none", accept_any_dtype, NULL, 0, fmha_params),
     FMHA_VARIANT(fmha_alibi, "sm_100a", "alibi", accept_bf16, alibi_leaves, 2, alibi_params),
     FMHA_VARIANT(fmha_hopper, "sm_90a", "none", accept_bf16, NULL, 0, fmha_params),
-    {"copy_f32", "sm_100a", "none", "threads=128", NULL, NULL, copy_params, 1, 0, 0, LENGTH(copy_params), 0, 16, 128, 0,
-     copy_f32_init, copy_f32_load, copy_f32_entry, SHA256_OF_NOTHING, "//", 2},
+    {"copy_f32",
+     "sm_100a",
+     "none",
+     "threads=128",
+     NULL,
+     NULL,
+     copy_params,
+     1,
+     0,
+     0,
+     LENGTH(copy_params),
+     0,
+     16,
+     128,
+     0,
+     copy_f32_init,
+     copy_f32_load,
+     copy_f32_entry,
+     SHA256_OF_NOTHING,
+     "//",
+     2},
 };
 
 const opdeck_pack_table opdeck_pack_contents = {
-    sizeof(opdeck_pack_table), FAKE_ABI, "fake", "none", FAKE_TRIPLE, families, variants, LENGTH(families),
-    LENGTH(variants),
+    sizeof(opdeck_pack_table), FAKE_ABI,         "fake", "none", FAKE_TRIPLE, families, variants,
+    LENGTH(families),          LENGTH(variants),
 };

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * fmha_problem.h: a legal fmha_fwd problem for the fake pack, to be bent by tests: b 2, sq 3, sk 5, hq 4, hk 2, d 64, bf16.
- * Also the context on the fake emulator, and its log.
+ * fmha_problem.h: a legal fmha_fwd problem for the fake pack, to be bent by tests: b 2, sq 3, sk 5, hq 4, hk 2, d 64,
+ * bf16. Also the context on the fake emulator, and its log.
  */
 #ifndef OPDECK_TESTS_FMHA_PROBLEM_H
 #define OPDECK_TESTS_FMHA_PROBLEM_H
@@ -12,7 +12,15 @@
 #include <dlfcn.h>
 #include <stdlib.h>
 
-enum { ARG_Q, ARG_K, ARG_V, ARG_O, ARG_LSE, ARG_SCALE, NUM_FMHA_ARGS };
+enum {
+  ARG_Q,
+  ARG_K,
+  ARG_V,
+  ARG_O,
+  ARG_LSE,
+  ARG_SCALE,
+  NUM_FMHA_ARGS
+};
 
 static _Alignas(64) char memory[5][1 << 14];
 

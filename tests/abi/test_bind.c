@@ -16,11 +16,11 @@ static opdeck_status plan_status(const fmha_problem *fmha) {
 }
 
 /* Statements that bend a legal problem, and the message that must follow. */
-#define REFUSES(bend, status, text)          \
-  do {                                       \
-    fmha_problem fmha;                       \
-    init_fmha(&fmha);                        \
-    bend;                                    \
+#define REFUSES(bend, status, text)                 \
+  do {                                              \
+    fmha_problem fmha;                              \
+    init_fmha(&fmha);                               \
+    bend;                                           \
     CHECK_STATUS(plan_status(&fmha), status, text); \
   } while (0)
 #define INVALID(bend, text) REFUSES(bend, OPDECK_INVALID_ARGUMENT, text)
@@ -80,8 +80,8 @@ static void test_types_and_shapes(void) {
   INVALID(fmha.tensors[ARG_Q].device_type = -7, "q: got device_type -7, want 1");
   INVALID(set_shape(&fmha, ARG_Q, 4, (const int64_t[]){2, 3, 3, 64}); set_shape(&fmha, ARG_O, 4, fmha.shapes[ARG_Q]);
           fmha.problem.num_args = 4, "fmha_fwd: hq: got 3, want a multiple of hk = 2");
-  INVALID(set_shape(&fmha, ARG_K, 4, (const int64_t[]){2, 5, 0, 64}); set_shape(&fmha, ARG_V, 4, fmha.shapes[ARG_K]),
-          "fmha_fwd: hq: got 4, want a multiple of hk = 0");
+  INVALID(set_shape(&fmha, ARG_K, 4, (const int64_t[]){2, 5, 0, 64});
+          set_shape(&fmha, ARG_V, 4, fmha.shapes[ARG_K]), "fmha_fwd: hq: got 4, want a multiple of hk = 0");
 }
 
 static void test_strides(void) {
@@ -93,7 +93,8 @@ static void test_strides(void) {
   INVALID(fmha.strides[ARG_K][0] = INT64_MIN, "k: got stride -9223372036854775808");
   INVALID(fmha.strides[ARG_K][0] = INT64_C(1) << 39, "want less than 2^40 bytes");
   ACCEPTS(fmha.strides[ARG_K][0] = (INT64_C(1) << 39) - 8);
-  INVALID(fmha.strides[ARG_O][1] = 128, "o: got shape (2, 3, 4, 64) with strides (768, 128, 64, 1), want an output whose "
+  INVALID(fmha.strides[ARG_O][1] = 128,
+          "o: got shape (2, 3, 4, 64) with strides (768, 128, 64, 1), want an output whose "
           "elements do not overlap");
   INVALID(fmha.strides[ARG_LSE][0] = 0, "lse: got stride 0 in dim 0, want more than 0");
   ACCEPTS(fmha.tensors[ARG_Q].strides = NULL);
@@ -119,7 +120,8 @@ static void test_unsupported(void) {
   for (size_t idx = 0; idx < 4; ++idx) {
     fmha.shapes[args[idx]][3] = 32;
   }
-  CHECK_STATUS(plan_status(&fmha), OPDECK_UNSUPPORTED, "fmha_fwd on sm_100a: none of 4 variants (1 of them for other archs)");
+  CHECK_STATUS(plan_status(&fmha), OPDECK_UNSUPPORTED,
+               "fmha_fwd on sm_100a: none of 4 variants (1 of them for other archs)");
   CHECK(strstr(opdeck_last_error(), "nearest: fmha_bf16 (dqk: got 32, want 64|128)") != NULL);
   CHECK(strstr(opdeck_last_error(), "\n  fmha_any: dqk: got 32, want 64|128") != NULL);
   CHECK(strstr(opdeck_last_error(), "\n  fmha_alibi: fusion: got none, want alibi") != NULL);

@@ -42,8 +42,9 @@ static void test_desc_is_checked(void) {
 }
 
 static void test_device_strings(void) {
-  static const char *const bad[] = {"", "cuda", "cuda:", "cuda:x", "cuda:-1", "cuda:0x", "cuda:99999999999999999999",
-                                    "gpu:0", "cpu", "emulator:", "emulator:sm_80", "offline:sm_100"};
+  static const char *const bad[] = {
+      "",      "cuda", "cuda:",     "cuda:x",         "cuda:-1",       "cuda:0x", "cuda:99999999999999999999",
+      "gpu:0", "cpu",  "emulator:", "emulator:sm_80", "offline:sm_100"};
   for (size_t bad_idx = 0; bad_idx < sizeof bad / sizeof bad[0]; ++bad_idx)
     CHECK_STATUS(create(bad[bad_idx], NULL, 0), OPDECK_INVALID_ARGUMENT, "desc.device: got \"");
   unsetenv("OPDECK_DEVICE");
@@ -56,8 +57,8 @@ static void test_device_strings(void) {
 
 static void test_emulator_options(void) {
   static const char *const good[] = {"eager", "lazy", "random", "random:0", "random:18446744073709551615"};
-  static const char *const bad[] = {"", "Eager", "random:", "random:-1", "random:x", "random:1x",
-                                    "random:99999999999999999999"};
+  static const char *const bad[] = {
+      "", "Eager", "random:", "random:-1", "random:x", "random:1x", "random:99999999999999999999"};
   for (size_t good_idx = 0; good_idx < sizeof good / sizeof good[0]; ++good_idx)
     CHECK_OK(create("emulator:sm_100a", good[good_idx], 0));
   for (size_t bad_idx = 0; bad_idx < sizeof bad / sizeof bad[0]; ++bad_idx)

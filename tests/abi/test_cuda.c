@@ -30,7 +30,8 @@ static opdeck_plan *create_plan(opdeck_ctx *ctx, const fmha_problem *fmha) {
 static void test_devices(void) {
   opdeck_ctx *ctx = NULL;
   const opdeck_ctx_desc desc = {.struct_size = sizeof desc, .device = "cuda:2"};
-  CHECK_STATUS(opdeck_ctx_create(&desc, &ctx), OPDECK_NO_DEVICE, "desc.device: got \"cuda:2\", but there are 2 devices");
+  CHECK_STATUS(opdeck_ctx_create(&desc, &ctx), OPDECK_NO_DEVICE,
+               "desc.device: got \"cuda:2\", but there are 2 devices");
   ctx = create_ctx("cuda:1");
   opdeck_device_info info = {.struct_size = sizeof info};
   CHECK_OK(opdeck_ctx_device_info(ctx, &info));

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * test_launch.c: what reaches a variant's entry, the emulator's session around it, and the launches that must not happen.
+ * test_launch.c: what reaches a variant's entry, the emulator's session around it, and the launches that must not
+ * happen.
  */
 #include "fmha_problem.h"
 
@@ -121,14 +122,14 @@ static void test_leaves(void) {
 static opdeck_plan *refusing_plan;
 
 /* Bends a launch of a good plan; it must be refused, saying so, and launch nothing. */
-#define LAUNCH_REFUSED(bend, text)                                                                        \
-  do {                                                                                                    \
-    fmha_problem fmha;                                                                                    \
-    init_fmha(&fmha);                                                                                     \
-    const int num_launches = seen->num_launches;                                                          \
-    bend;                                                                                                 \
+#define LAUNCH_REFUSED(bend, text)                                                                                \
+  do {                                                                                                            \
+    fmha_problem fmha;                                                                                            \
+    init_fmha(&fmha);                                                                                             \
+    const int num_launches = seen->num_launches;                                                                  \
+    bend;                                                                                                         \
     CHECK_STATUS(opdeck_plan_launch(refusing_plan, &fmha.problem, NULL, 0, NULL), OPDECK_INVALID_ARGUMENT, text); \
-    CHECK(seen->num_launches == num_launches);                                                            \
+    CHECK(seen->num_launches == num_launches);                                                                    \
   } while (0)
 
 static void test_refused_launches(void) {
@@ -145,9 +146,11 @@ static void test_refused_launches(void) {
   LAUNCH_REFUSED(fmha.args[ARG_V].kind = OPDECK_ARG_F32, "argument 2: got v of kind 3, want v of kind 1");
   LAUNCH_REFUSED(fmha.args[ARG_V].value.tensor = NULL, "v: got tensor NULL");
   LAUNCH_REFUSED(fmha.tensors[ARG_V].data = NULL, "v: got data NULL, want 1280 elements");
-  LAUNCH_REFUSED(fmha.tensors[ARG_LSE].data = NULL, "lse: got data NULL, want 24 elements (an optional argument is left out)");
+  LAUNCH_REFUSED(fmha.tensors[ARG_LSE].data = NULL,
+                 "lse: got data NULL, want 24 elements (an optional argument is left out)");
   LAUNCH_REFUSED(fmha.tensors[ARG_V].byte_offset = 8, "want a multiple of 16 bytes");
-  LAUNCH_REFUSED(fmha.shapes[ARG_V][1] = 4, "v: got another dtype, shape or strides than the plan's: bf16, shape (2, 5, 2, 64)");
+  LAUNCH_REFUSED(fmha.shapes[ARG_V][1] = 4,
+                 "v: got another dtype, shape or strides than the plan's: bf16, shape (2, 5, 2, 64)");
   LAUNCH_REFUSED(fmha.strides[ARG_V][1] = 256, "v: got another dtype, shape or strides");
   LAUNCH_REFUSED(fmha.tensors[ARG_V].ndim = 3, "v: got another dtype, shape or strides");
   LAUNCH_REFUSED(fmha.tensors[ARG_V].shape = NULL, "v: got another dtype, shape or strides");

@@ -1,13 +1,17 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * test_mutations.c: legal problems with members set to odd values, many thousands of them, reproducible from the seed. Each
- * call must return: with success and one launch of what was asked, or with an error that says something and no launch.
+ * test_mutations.c: legal problems with members set to odd values, many thousands of them, reproducible from the seed.
+ * Each call must return: with success and one launch of what was asked, or with an error that says something and no
+ * launch.
  */
 #include "fmha_problem.h"
 
 #include <math.h>
 
-enum { NUM_ROUNDS = 40000, MAX_MUTATIONS = 3 };
+enum {
+  NUM_ROUNDS = 40000,
+  MAX_MUTATIONS = 3
+};
 
 static uint64_t random_state = 20240607;
 
@@ -19,14 +23,16 @@ static uint64_t random_below(uint64_t limit) { /* xorshift64* (Vigna) */
 }
 
 static int64_t odd_int(void) {
-  static const int64_t values[] = {0,  1,  2,     3,         4,         5,         8,         16,        64,
-                                   96, -1, -1024, INT32_MAX, INT32_MIN, INT64_MAX, INT64_MIN, UINT32_MAX, INT64_C(1) << 39};
+  static const int64_t values[] = {0,         1,         2,         3,         4,          5,
+                                   8,         16,        64,        96,        -1,         -1024,
+                                   INT32_MAX, INT32_MIN, INT64_MAX, INT64_MIN, UINT32_MAX, INT64_C(1) << 39};
   return values[random_below(sizeof values / sizeof values[0])];
 }
 
 static const char *odd_name(void) {
-  static const char *const names[] = {NULL, "", "q", "k", "o", "lse", "softmax_scale", "fmha_fwd", "copy", "alibi", "none",
-                                      "%s%n", "fmha_bf16", "fmha_hopper", "alibi.slopes"};
+  static const char *const names[] = {NULL,          "",     "q",     "k",    "o",    "lse",       "softmax_scale",
+                                      "fmha_fwd",    "copy", "alibi", "none", "%s%n", "fmha_bf16", "fmha_hopper",
+                                      "alibi.slopes"};
   return names[random_below(sizeof names / sizeof names[0])];
 }
 
@@ -59,7 +65,8 @@ static void mutate_problem(fmha_problem *fmha, const opdeck_fusion *fusion) {
     case 5: fmha->problem.fusion = fusion; break;
     case 6: arg->name = odd_name(); break;
     default:
-      /* A tensor's kind changed reads its pointer as a number, which is harmless; the converse no library can detect. */
+      /* A tensor's kind changed reads its pointer as a number, which is harmless; the converse no library can detect.
+       */
       if (arg->kind == OPDECK_ARG_TENSOR)
         arg->kind = OPDECK_ARG_I32 + (int32_t)random_below(9);
       else

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * test_pack_check.c: every fault that od_pack_check finds in a pack's tables, one at a time, in a copy of a good table. Linked
- * with the library's sources, since the library does not export it.
+ * test_pack_check.c: every fault that od_pack_check finds in a pack's tables, one at a time, in a copy of a good table.
+ * Linked with the library's sources, since the library does not export it.
  */
 #include "bind.h"
 #include "check.h"
@@ -54,24 +54,25 @@ static void fill(tables *t) {
                  {-1, OPDECK_ARG_TENSOR, 1, 1, dims_of_x, dims_of_x}},
   };
   t->family = (opdeck_pack_family){"family", t->args, 3, 2, t->checks, t->empty, 1, 0};
-  t->variant = (opdeck_pack_variant){
-      "variant", "sm_100a", "none", "", t->accept, t->leaves, t->params, 0, 2, 1, 3, 0, 0, 0, 0, do_nothing, do_nothing,
-      enter_nothing, digits, "", 0};
-  t->table = (opdeck_pack_table){sizeof t->table, OPDECK_PACK_ABI, "pack", "1", HOST_TRIPLE, &t->family, &t->variant, 1, 1};
+  t->variant =
+      (opdeck_pack_variant){"variant", "sm_100a", "none", "", t->accept,  t->leaves,  t->params,     0,      2,  1, 3,
+                            0,         0,         0,      0,  do_nothing, do_nothing, enter_nothing, digits, "", 0};
+  t->table =
+      (opdeck_pack_table){sizeof t->table, OPDECK_PACK_ABI, "pack", "1", HOST_TRIPLE, &t->family, &t->variant, 1, 1};
 }
 
-#define FAULT_OF(status, bend, text)                                 \
-  do {                                                               \
-    tables t;                                                        \
-    fill(&t);                                                        \
-    bend;                                                            \
-    CHECK_STATUS(od_pack_check("file", &t.table), status, text);     \
+#define FAULT_OF(status, bend, text)                             \
+  do {                                                           \
+    tables t;                                                    \
+    fill(&t);                                                    \
+    bend;                                                        \
+    CHECK_STATUS(od_pack_check("file", &t.table), status, text); \
   } while (0)
 #define FAULT(bend, text) FAULT_OF(OPDECK_PACK, bend, text)
-#define GOOD(bend)                                                   \
-  do {                                                               \
-    od_clear_error();                                                \
-    FAULT_OF(OPDECK_OK, bend, "");                                   \
+#define GOOD(bend)                 \
+  do {                             \
+    od_clear_error();              \
+    FAULT_OF(OPDECK_OK, bend, ""); \
   } while (0)
 
 static void test_table(void) {
@@ -130,20 +131,20 @@ static void test_rules(void) {
 
 static void test_variants(void) {
   FAULT(t.variant.id = NULL, "file: a variant has no id");
-  FAULT(t.variant.arch = NULL, "variant variant: its arch is not legal");
-  FAULT(t.variant.fusion = NULL, "its fusion is not legal");
-  FAULT(t.variant.config = NULL, "its config is not legal");
-  FAULT(t.variant.cubin_sha256 = "12", "its cubin_sha256 is not legal");
-  FAULT(t.variant.cubin_sha256 = NULL, "its cubin_sha256 is not legal");
-  FAULT(t.variant.ptx = NULL, "its ptx is not legal");
-  FAULT(t.variant.entry = NULL, "its entries is not legal");
-  FAULT(t.variant.cuda_init = NULL, "its entries is not legal");
-  FAULT(t.variant.cuda_load_to_device = NULL, "its entries is not legal");
-  FAULT(t.variant.family_idx = 1, "its family_idx is not legal");
-  FAULT(t.variant.family_idx = -1, "its family_idx is not legal");
-  FAULT(t.variant.accept = NULL, "its accept is not legal");
-  FAULT(t.variant.leaves = NULL, "its leaves is not legal");
-  FAULT(t.variant.num_leaves = 17, "its leaves is not legal");
+  FAULT(t.variant.arch = NULL, "variant variant: arch: missing or not legal");
+  FAULT(t.variant.fusion = NULL, "fusion: missing or not legal");
+  FAULT(t.variant.config = NULL, "config: missing or not legal");
+  FAULT(t.variant.cubin_sha256 = "12", "cubin_sha256: missing or not legal");
+  FAULT(t.variant.cubin_sha256 = NULL, "cubin_sha256: missing or not legal");
+  FAULT(t.variant.ptx = NULL, "ptx: missing or not legal");
+  FAULT(t.variant.entry = NULL, "entry points: missing or not legal");
+  FAULT(t.variant.cuda_init = NULL, "entry points: missing or not legal");
+  FAULT(t.variant.cuda_load_to_device = NULL, "entry points: missing or not legal");
+  FAULT(t.variant.family_idx = 1, "family_idx: missing or not legal");
+  FAULT(t.variant.family_idx = -1, "family_idx: missing or not legal");
+  FAULT(t.variant.accept = NULL, "accept: missing or not legal");
+  FAULT(t.variant.leaves = NULL, "leaves: missing or not legal");
+  FAULT(t.variant.num_leaves = 17, "leaves: missing or not legal");
   FAULT(t.leaves[0].rank = 9, "variant variant: rank of argument row 0 (bias) is not legal");
 }
 

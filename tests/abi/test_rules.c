@@ -3,13 +3,17 @@
  * test_rules.c: the evaluator of rules against the plain meaning of each operator, over a grid of values with the
  * extremes of int64, and the text of its reasons.
  */
-#include "opdeck_rules.h"
 #include "check.h"
+#include "opdeck_rules.h"
 
 #include <stdint.h>
 
-static const int64_t grid[] = {INT64_MIN, INT64_MIN + 1, -128, -3, -1, 0, 1, 2, 3, 8, 64, 96, 128, INT64_MAX - 1, INT64_MAX};
-enum { GRID_SIZE = sizeof grid / sizeof grid[0], NUM_FIELDS = 2 };
+static const int64_t grid[] = {INT64_MIN, INT64_MIN + 1, -128,          -3,       -1, 0, 1, 2, 3, 8, 64,
+                               96,        128,           INT64_MAX - 1, INT64_MAX};
+enum {
+  GRID_SIZE = sizeof grid / sizeof grid[0],
+  NUM_FIELDS = 2
+};
 
 static int is_multiple_slowly(int64_t got, int64_t of) {
   if (of == 0) return got == 0;

@@ -7,7 +7,10 @@
 
 #include <pthread.h>
 
-enum { NUM_THREADS = 8, NUM_ROUNDS = 200 };
+enum {
+  NUM_THREADS = 8,
+  NUM_ROUNDS = 200
+};
 
 static opdeck_ctx *ctx;
 static opdeck_plan *shared_plan;
