@@ -19,8 +19,9 @@ from opdeck.core.fusion import Fusion
 from opdeck.core.schema import ArgSpec, FamilySchema
 from opdeck.core.variant import fusion_name
 
-# From here on TMA moves a tensor, which cannot broadcast along a stride of 0 nor walk backwards.
+# From here on TMA moves a tensor, which cannot broadcast along a stride of 0.
 TMA_ALIGN_BYTES = 16
+MAX_STRIDE_BYTES = 1 << 40  # exclusive; of a tensor map
 
 
 @dataclass(frozen=True)
@@ -71,7 +72,7 @@ def bind(schema: FamilySchema, tensors: Mapping[str, TensorView], fusion: Fusion
         if tensor is not None:
             _bind_dtype(arg, tensor, fields, bound_by)
             _bind_dims(arg, tensor, fields, bound_by)
-            check_memory(arg, tensor)
+            _check_memory(arg, tensor)
     scalars = {arg.name for arg in schema.args if arg.kind != "tensor"}
     for rule in schema.checks:
         failure = None if rule.field in scalars else rule.failure(fields)
@@ -111,41 +112,43 @@ def _bind_dims(arg: ArgSpec, tensor: TensorView, fields: dict[str, int], bound_b
         bound_by.setdefault(name, tensor.argument)
 
 
-def check_memory(arg: ArgSpec, tensor: TensorView) -> None:
+def _check_memory(arg: ArgSpec, tensor: TensorView) -> None:
     """Checks what the schema asks of a tensor's memory: writable, contiguous, aligned, not overlapping itself."""
-    is_empty = 0 in tensor.shape
-    if arg.access != "read":
-        if tensor.is_readonly:
-            raise ArgumentError(tensor.argument, "a read-only array", "one that may be written to")
-        if not is_empty and _overlaps_itself(tensor):
-            got = f"shape {tensor.shape} with strides {tensor.strides}"
-            raise ArgumentError(tensor.argument, got, "elements that do not overlap")
-    if is_empty:
+    if arg.access != "read" and tensor.is_readonly:
+        raise ArgumentError(tensor.argument, "a read-only array", "one that may be written to")
+    if 0 in tensor.shape:
         return
-    if arg.contiguous_last and tensor.shape[-1] > 1 and tensor.strides[-1] != 1:
-        got = f"a stride of {tensor.strides[-1]} elements in the last dim"
-        raise ArgumentError(tensor.argument, got, "1", "nothing is copied to make it so")
     if tensor.data % arg.align_bytes:
         raise ArgumentError(tensor.argument, f"data at address {tensor.data:#x}", f"{arg.align_bytes}-byte alignment")
-    _check_strides(arg, tensor)
+    for dim, extent in enumerate(tensor.shape):
+        if extent > 1:
+            _check_stride(arg, tensor, dim)
+    if arg.access != "read" and _overlaps_itself(tensor):
+        got = f"shape {tensor.shape} with strides {tensor.strides}"
+        raise ArgumentError(tensor.argument, got, "elements that do not overlap")
 
 
-def _check_strides(arg: ArgSpec, tensor: TensorView) -> None:
+def _check_stride(arg: ArgSpec, tensor: TensorView, dim: int) -> None:
+    """Checks the stride of a dim with more than one element."""
+    stride, argument = tensor.strides[dim], tensor.argument
     bits = dtypes.dtype(tensor.dtype).bits
-    for dim, (extent, stride) in enumerate(zip(tensor.shape[:-1], tensor.strides[:-1], strict=True)):
-        if extent <= 1:
-            continue
-        got = f"a stride of {stride} elements in dim {arg.dims[dim]}"
-        if stride * bits % (8 * arg.align_bytes):
-            raise ArgumentError(tensor.argument, got, f"a multiple of {arg.align_bytes} bytes")
-        if arg.align_bytes >= TMA_ALIGN_BYTES and stride <= 0:
-            raise ArgumentError(tensor.argument, got, "> 0", "TMA neither broadcasts nor walks backwards")
+    got = f"a stride of {stride} elements in dim {arg.dims[dim]}"
+    may_broadcast = arg.access == "read" and arg.align_bytes < TMA_ALIGN_BYTES
+    if stride < 0 or (stride == 0 and not may_broadcast):
+        raise ArgumentError(argument, got, ">= 0" if may_broadcast else "> 0")
+    if stride * bits >= 8 * MAX_STRIDE_BYTES:
+        raise ArgumentError(argument, got, "less than 2^40 bytes")
+    if dim == len(arg.dims) - 1:
+        if arg.contiguous_last and stride != 1:
+            raise ArgumentError(argument, got, "1", "nothing is copied to make it so")
+    elif stride * bits % (8 * arg.align_bytes):
+        raise ArgumentError(argument, got, f"a multiple of {arg.align_bytes} bytes")
 
 
 def _overlaps_itself(tensor: TensorView) -> bool:
     """Whether two indices may reach one element: dims by stride, each must step over all that is inside it."""
     span = 1
-    for stride, extent in sorted(zip(map(abs, tensor.strides), tensor.shape, strict=True)):
+    for stride, extent in sorted(zip(tensor.strides, tensor.shape, strict=True)):
         if extent > 1:
             if stride < span:
                 return True

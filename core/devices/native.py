@@ -121,7 +121,16 @@ class NativeDevice:
         desc.device, desc.schedule, desc.hazards = device_text, schedule_text, hazards
         ctx = ffi.new("opdeck_ctx **")
         self.check(self._lib.opdeck_ctx_create(desc, ctx))
-        return ffi.gc(ctx[0], self._lib.opdeck_ctx_destroy)
+        return self._owned(ctx[0], self._lib.opdeck_ctx_destroy)
+
+    def _owned(self, pointer: Any, destroy: Any) -> Any:
+        """The pointer, destroyed with its last reference. cffi's function does not keep its library loaded at exit."""
+        lib = self._lib
+
+        def destroy_while_loaded(pointer: Any, _lib: Any = lib) -> None:
+            destroy(pointer)
+
+        return self._ffi.gc(pointer, destroy_while_loaded)
 
     def _ask_target(self) -> Target:
         info = self._ffi.new("opdeck_device_info *")
@@ -195,7 +204,7 @@ class NativeLauncher:
             if self._plan is None:
                 plan = ffi.new("opdeck_plan **")
                 device.check(lib.opdeck_plan_create(device._ctx, frame.problem, plan))
-                self._plan = ffi.gc(plan[0], lib.opdeck_plan_destroy)
+                self._plan = device._owned(plan[0], lib.opdeck_plan_destroy)
                 device.check(lib.opdeck_plan_prepare(self._plan))
 
 

@@ -66,14 +66,14 @@ WRONG: list[tuple[dict[str, Any] | Callable[[], dict[str, Any]], type[OpdeckErro
     ({"lse": np.zeros((2, 16, 4), np.float32)}, ArgumentError, "lse: got hq = 16 in shape (2, 16, 4), want hq = 4"),
     (lambda: {"out": read_only()}, ArgumentError, "out: got a read-only array, want one that may be written to"),
     (
-        lambda: {"out": strided((2, 16, 4, 64), (4096, 256, 0, 1))},
+        lambda: {"out": strided((2, 16, 4, 64), (4096, 256, 32, 1))},
         ArgumentError,
-        "out: got shape (2, 16, 4, 64) with strides (4096, 256, 0, 1), want elements that do not overlap",
+        "out: got shape (2, 16, 4, 64) with strides (4096, 256, 32, 1), want elements that do not overlap",
     ),
     (
         lambda: {"q": strided((2, 16, 4, 64), (8192, 512, 128, 2))},
         ArgumentError,
-        "q: got a stride of 2 elements in the last dim, want 1",
+        "q: got a stride of 2 elements in dim dqk, want 1",
     ),
     (
         lambda: {"q": strided((2, 16, 4, 64), (8192, 260, 64, 1))},

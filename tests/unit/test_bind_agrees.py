@@ -69,9 +69,10 @@ def tensors(draw: st.DrawFn) -> dict[str, TensorView]:
     return views
 
 
-def verdict_of_python(
-    views: Mapping[str, TensorView], variant: Variant, device: NativeDevice
-) -> type[OpdeckError] | None:
+Verdict = type[OpdeckError] | None
+
+
+def verdict_of_python(views: Mapping[str, TensorView], variant: Variant, device: NativeDevice) -> Verdict:
     try:
         problem = bind(SCHEMA, views, variant.fusion, device.target)
     except (ArgumentError, ArgumentTypeError):
