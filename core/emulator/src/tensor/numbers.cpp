@@ -16,7 +16,7 @@ constexpr std::array<FormatTraits, num_formats> traits_table{{
     // bits, exponent, mantissa, bias, sign, inf, nan, max finite, NaN
     {16, 5, 10, 15, true, true, true, 0x7bff, 0x7fff},               // f16
     {16, 8, 7, 127, true, true, true, 0x7f7f, 0x7fff},               // bf16
-    {32, 8, 10, 127, true, true, true, 0x7f7fe000, 0x7fffffff},      // tf32
+    {32, 8, 10, 127, true, true, true, 0x7f7fe000, 0x7fffe000},      // tf32
     {8, 4, 3, 7, true, false, true, 0x7e, 0x7f},                     // e4m3
     {8, 5, 2, 15, true, true, true, 0x7b, 0x7f},                     // e5m2
     {6, 3, 2, 3, true, false, false, 0x1f, 0},                       // e3m2
@@ -109,6 +109,14 @@ uint32_t encode_ue8m0(double value, const Conversion& conversion) {
   return infinity_code(t, NumberFormat::ue8m0, conversion.saturation);
 }
 
+uint32_t encode_nan(double value, const Conversion& conversion) {
+  const FormatTraits& t = format_traits(conversion.to);
+  // cvt.rna.tf32 is an addition below the last kept bit, and keeps a NaN's payload (measured on an H200).
+  if (conversion.to == NumberFormat::tf32 && conversion.rounding == Rounding::rna)
+    return __builtin_bit_cast(uint32_t, static_cast<float>(value)) & 0xffffe000u;
+  return t.has_nan ? t.nan_code : t.max_finite_code;
+}
+
 }  // namespace
 
 const FormatTraits& format_traits(NumberFormat format) { return traits_table[static_cast<size_t>(format)]; }
@@ -145,7 +153,7 @@ float decode(uint32_t code, NumberFormat format) {
 uint32_t encode(double value, const Conversion& conversion, uint32_t random_bits) {
   const FormatTraits& t = format_traits(conversion.to);
   const uint32_t low_bits = unused_low_bits(conversion.to);
-  if (std::isnan(value)) return t.has_nan ? t.nan_code : t.max_finite_code;
+  if (std::isnan(value)) return encode_nan(value, conversion);
   if (conversion.to == NumberFormat::ue8m0) return encode_ue8m0(value, conversion);
   const bool negative = std::signbit(value);
   if (negative && (conversion.clamp == Clamp::relu || !t.has_sign)) return 0;

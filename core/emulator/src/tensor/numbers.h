@@ -51,7 +51,8 @@ const char* format_name(NumberFormat format);
 float decode(uint32_t code, NumberFormat format);
 
 // The code of `value` (an f32 source is passed as it is: float to double is exact). -0 keeps its sign where
-// the format has one. NaN gives nan_code; where the format has no NaN (e3m2, e2m3, e2m1) +max_finite.
+// the format has one. NaN gives nan_code (but rna to tf32 keeps the payload); where the format has no NaN (e3m2, e2m3,
+// e2m1) +max_finite.
 // ue8m0 takes rz and rp; it ignores the sign. random_bits is for Rounding::rs only: the bits that are
 // added below the last kept bit, as a fraction random_bits / 2^32 of one unit in the last place.
 uint32_t encode(double value, const Conversion& conversion, uint32_t random_bits = 0);
