@@ -48,7 +48,7 @@ std::vector<double> positive_values(const Definition& d) {
 // The expected code, by looking at the neighbours of |value|.
 uint32_t expected_code(const Definition& d, const std::vector<double>& values, double value, const Conversion& c) {
   if (std::isnan(value) && d.format == NumberFormat::tf32 && c.rounding == Rounding::rna)
-    return std::signbit(value) ? 0xffc00000 : 0x7fc00000;
+    return __builtin_bit_cast(uint32_t, static_cast<float>(value)) >> 13 << 13;
   if (std::isnan(value)) return d.nan ? d.nan : (d.num_positive - 1) * d.step;
   const bool negative = std::signbit(value);
   if (negative && c.clamp == Clamp::relu) return 0;
