@@ -63,6 +63,16 @@ class _Plan:
     default_scalars: Mapping[str, float]
 
 
+@dataclass(frozen=True)
+class _Call:
+    """A call that is ready to launch. returned: what the caller gets."""
+
+    plan: _Plan
+    device: Device
+    args: LaunchArgs
+    returned: tuple[Any, ...]
+
+
 class Operator:
     """One operator family, to be called with arrays. `help(operator)` shows the arguments.
 
@@ -95,7 +105,24 @@ class Operator:
         return getattr(importlib.import_module(module_name), attribute) if module_name else None
 
     def __call__(self, *args: Any, device: Device | str | None = None, stream: Any = None, **kwargs: Any) -> Any:
-        request = self._family.call(*args, **kwargs)
+        call = self._bind(self._family.call(*args, **kwargs), device, stream)
+        self.last_launch = None
+        if call.plan.launcher is not None:
+            call.plan.launcher(call.args)
+            self.last_launch = LastLaunch(call.plan.variant, call.device)
+        return call.returned if len(call.returned) > 1 else call.returned[0]
+
+    def prepare(self, *args: Any, device: Device | str | None = None, stream: Any = None, **kwargs: Any) -> None:
+        """All of a call but the launch: its kernel is found, compiled if need be, and loaded.
+
+        A call with the same shapes, strides and types then only launches (under graph capture, say).
+        """
+        call = self._bind(self._family.call(*args, **kwargs), device, stream)
+        if call.plan.launcher is not None:
+            call.plan.launcher.prepare(call.args)
+
+    def _bind(self, request: Request, device: Device | str | None, stream: Any) -> _Call:
+        """Finds the plan of a request, and allocates the outputs that were not given."""
         scalars = self._checked_scalars(request.scalars)
         tensors = dict(request.inputs)
         results = {name: output.given for name, output in request.outputs.items()}
@@ -109,12 +136,8 @@ class Operator:
             output = request.outputs[new.name]
             results[new.name] = arrays.allocate(output.like, new.shape, new.dtype)
             tensors[new.name] = arrays.view(results[new.name], output.argument).permuted(output.order)
-        self.last_launch = None
-        if plan.launcher is not None:
-            plan.launcher(LaunchArgs(tensors, {**plan.default_scalars, **scalars}, request.fusion, leaves, stream))
-            self.last_launch = LastLaunch(plan.variant, where)
-        returned = tuple(results[name] for name in request.returned)
-        return returned if len(returned) > 1 else returned[0]
+        args = LaunchArgs(tensors, {**plan.default_scalars, **scalars}, request.fusion, leaves, stream)
+        return _Call(plan, where, args, tuple(results[name] for name in request.returned))
 
     def problem(self, *args: Any, device: Device | str | None = None, **kwargs: Any) -> Problem:
         """The problem that a call with these arguments would pose. Nothing is launched. For `explain` and `select`."""

@@ -95,7 +95,9 @@ def _load(entry_points: Iterable[importlib.metadata.EntryPoint] | None) -> _Cont
     if entry_points is None:
         entry_points = importlib.metadata.entry_points(group=hookspecs.ENTRY_POINT_GROUP)
     contents = _Contents()
-    for entry_point in sorted(entry_points, key=lambda entry_point: entry_point.name):
+    # An interrupted pip leaves a second copy of a distribution's metadata behind.
+    by_name = {(entry_point.name, entry_point.value): entry_point for entry_point in entry_points}
+    for _, entry_point in sorted(by_name.items()):
         try:
             _add_plugin(entry_point, contents)
         except Exception as error:  # whatever a plugin raises, the others must load

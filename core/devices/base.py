@@ -46,6 +46,10 @@ class LaunchReport:
 class Launcher(Protocol):
     """A variant ready to run. All calls have tensors of the same signatures."""
 
+    def prepare(self, args: LaunchArgs) -> None:
+        """Does all that a first launch would do before it launches."""
+        ...
+
     def __call__(self, args: LaunchArgs) -> None: ...
 
 

@@ -34,6 +34,9 @@ class CpuLauncher:
     def __init__(self, entry: Any) -> None:
         self._entry = entry
 
+    def prepare(self, args: LaunchArgs) -> None:
+        """Nothing is left to do."""
+
     def __call__(self, args: LaunchArgs) -> None:
         fusion = args.fusion
         if fusion is not None:

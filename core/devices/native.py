@@ -183,29 +183,41 @@ class NativeLauncher:
         # A launch reads a filled-in problem while other threads may launch too: each takes one of its own.
         self._frames: deque[_Frame] = deque()
 
-    def __call__(self, args: LaunchArgs) -> None:
-        device, lib = self._device, self._device._lib
+    def prepare(self, args: LaunchArgs) -> None:
+        frame = self._frame(args)
         try:
-            frame = self._frames.pop()
-        except IndexError:
-            frame = _Frame(device._ffi, self._schema, self._variant, args)
-        if self._plan is None:
-            self._make_plan(frame)
-        frame.fill(args)
-        stream = device._ffi.cast("void *", stream_address(args.stream, args.tensors))
-        try:
-            device.check(lib.opdeck_plan_launch(self._plan, frame.problem, device._ffi.NULL, 0, stream))
+            self._ready_plan(frame)
         finally:
             self._frames.append(frame)
 
-    def _make_plan(self, frame: _Frame) -> None:
+    def __call__(self, args: LaunchArgs) -> None:
+        device = self._device
+        frame = self._frame(args)
+        try:
+            plan = self._ready_plan(frame)
+            frame.fill(args)
+            stream = device._ffi.cast("void *", stream_address(args.stream, args.tensors))
+            device.check(device._lib.opdeck_plan_launch(plan, frame.problem, device._ffi.NULL, 0, stream))
+        finally:
+            self._frames.append(frame)
+
+    def _frame(self, args: LaunchArgs) -> _Frame:
+        try:
+            return self._frames.pop()
+        except IndexError:
+            return _Frame(self._device._ffi, self._schema, self._variant, args)
+
+    def _ready_plan(self, frame: _Frame) -> Any:
         device, lib, ffi = self._device, self._device._lib, self._device._ffi
-        with self._lock:
-            if self._plan is None:
-                plan = ffi.new("opdeck_plan **")
-                device.check(lib.opdeck_plan_create(device._ctx, frame.problem, plan))
-                self._plan = device._owned(plan[0], lib.opdeck_plan_destroy)
-                device.check(lib.opdeck_plan_prepare(self._plan))
+        if self._plan is None:
+            with self._lock:
+                if self._plan is None:
+                    plan = ffi.new("opdeck_plan **")
+                    device.check(lib.opdeck_plan_create(device._ctx, frame.problem, plan))
+                    owned = device._owned(plan[0], lib.opdeck_plan_destroy)
+                    device.check(lib.opdeck_plan_prepare(owned))
+                    self._plan = owned
+        return self._plan
 
 
 class _Frame:

@@ -138,6 +138,13 @@ def test_broken_plugin_is_named_and_left_out(name: str, plugin: MakePlugin) -> N
         registry.get("something")
 
 
+def test_the_same_entry_point_twice_is_one_plugin(plugin: MakePlugin) -> None:
+    good = plugin("good", GOOD)
+    registry = Registry([good, importlib.metadata.EntryPoint(good.name, good.value, good.group)])
+    assert registry.families() == ("thrice", "twice")
+    assert registry.problems == ()
+
+
 def test_a_module_that_is_not_there_is_left_out() -> None:
     registry = Registry([importlib.metadata.EntryPoint("ghost", "no_such_module_here", "opdeck.plugins")])
     with pytest.warns(PluginWarning, match="plugin ghost .* left out: ModuleNotFoundError"):

@@ -234,3 +234,14 @@ def test_help_shows_the_public_arguments() -> None:
         *("device", "stream"),
     ]
     assert "Returns out" in (registry.get("fmha_fwd").__doc__ or "")
+
+
+def test_prepare_does_all_but_the_launch(
+    operator: Operator, inputs: cases.Inputs, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    operator.prepare(inputs.q, inputs.k, inputs.v, out=inputs.o, lse=inputs.lse)
+    assert np.isnan(inputs.o.astype(np.float32)).all()
+    assert operator.last_launch is None
+    monkeypatch.setattr(operator, "_new_plan", None)
+    operator(inputs.q, inputs.k, inputs.v, out=inputs.o, lse=inputs.lse)
+    assert np.array_equal(inputs.o, oracle(inputs)[0])
