@@ -98,7 +98,7 @@ class Cta:
         else:
             cute.arch.setmaxregister_increase(config.consumer_regs)
             port = ConsumerPort(q.smem, k.smem, v.smem, *(edges[name].make_consumer() for name in "qkv"))
-            store_port = StorePort(q.smem[None, None, 0], o, lse[work.batch, work.head, None])
+            store_port = StorePort(q.smem[None, None, 0], o, lse)
             self.consume(port, store_port, work, masked_tiles(fusion, work.origin, config.tile_n), softmax_scale)
 
     @cute.jit
@@ -114,7 +114,7 @@ class Cta:
         lse = softmax.finish(rows_of(consumer.acc_o))
         store = StoreRole(store_port, thread)
         store.store_output(consumer.acc_o, mmas.pv, work.q_first // WGMMA_M)
-        store.store_lse(lse, consumer.coords, work.q_first)
+        store.store_lse(lse, consumer.coords, work)
 
     def tma_tiles(self, smem: utils.SmemAllocator, maps: Any, work: Work) -> list[TmaTile]:
         """Q, K, V of the CTA's head, and O over the shared memory of Q in tiles of one warpgroup's rows."""

@@ -19,11 +19,12 @@ from cutlass.cute.nvgpu.warp import StMatrix8x8x16bOp
 from opdeck.core.kernels.topology import WARPGROUP_WARPS
 from opdeck.plugins.fmha_fwd.sm90.config import WARPGROUP_THREADS
 from opdeck.plugins.fmha_fwd.sm90.operands import TmaTile
+from opdeck.plugins.fmha_fwd.sm90.work import Work
 
 
 @dataclass(frozen=True)
 class StorePort:
-    """All that the store may touch: sO (tile_m, D); o, the same in tiles of a warpgroup's 64 rows; LSE's row (Sq,)."""
+    """All that the store may touch: sO (tile_m, D); o, the same in tiles of a warpgroup's 64 rows; lse (B, Hq, Sq)."""
 
     sO: cute.Tensor
     o: TmaTile
@@ -63,11 +64,12 @@ class StoreRole:
         cute.copy(atom, copy.retile(rO), copy.partition_D(sO))
 
     @cute.jit
-    def store_lse(self, lse: cute.Tensor, coords: cute.Tensor, q_first: Int32) -> None:
+    def store_lse(self, lse: cute.Tensor, coords: cute.Tensor, work: Work) -> None:
         """Store the LSE of the thread's rows (2,), where the caller wants it and the row exists."""
         # Of the lanes that share a row, the one that holds column 0 of the tile writes.
         if self.port.lse.iterator.toint() != 0 and coords[0, 0][1] == 0:
+            gLSE = self.port.lse[work.batch, work.head, None]
             for row in cutlass.range_constexpr(cute.size(lse)):
-                q = q_first + coords[row, 0][0]
-                if q < self.port.lse.shape[0]:
-                    self.port.lse[q] = lse[row]
+                q = work.q_first + coords[row, 0][0]
+                if q < work.sizes.sq:
+                    gLSE[q] = lse[row]
