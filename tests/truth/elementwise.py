@@ -101,12 +101,14 @@ INPUTS = {"bits": _bits, "f32": _f32_special, "f16": _f16_all, "small": _small, 
 
 @dataclass(frozen=True)
 class Unit:
-    """name: instruction; body: PTX; inputs: kinds of a, b, c; ulp_bound: 0 = bit for bit, else of an approximation."""
+    """name: instruction; body: PTX; inputs: kinds of a, b, c; ulp_bound: 0 = bit for bit, else of an approximation,
+    where a difference of abs_bound is allowed too (near a zero of the function)."""
 
     name: str
     body: str
     inputs: tuple[str, str, str] = ("bits", "bits", "bits")
     ulp_bound: int = 0
+    abs_bound: float = 0.0
 
     @property
     def ptx(self) -> str:
@@ -151,7 +153,11 @@ def _half_units() -> list[Unit]:
                   Unit(f"fma.rn.relu.{ty}x2", f"fma.rn.relu.{ty}x2 %d, %a, %b, %c;"),
                   Unit(f"neg.{ty}x2", f"neg.{ty}x2 %d, %a;"), Unit(f"abs.{ty}x2", f"abs.{ty}x2 %d, %a;")]  # fmt: skip
         units += [Unit(f"{op}{m}.{ty}x2", f"{op}{m}.{ty}x2 %d, %a, %b;") for op in ("min", "max") for m in ("", ".NaN")]
-        units += [Unit(f"set.{op}.{ty}x2", f"set.{op}.u32.{ty}x2 %d, %a, %b;") for op in ("lt", "ge", "equ")] if ty == "f16" else []
+        units += (
+            [Unit(f"set.{op}.{ty}x2", f"set.{op}.u32.{ty}x2 %d, %a, %b;") for op in ("lt", "ge", "equ")]
+            if ty == "f16"
+            else []
+        )
     return units
 
 
@@ -160,10 +166,16 @@ def _convert_units() -> list[Unit]:
     f = ("f32", "f32", "f32")
     units: list[Unit] = []
     for ty in ("f16", "bf16"):
-        units += [Unit(f"cvt.{r}.{ty}.f32", f"cvt.{r}.{ty}.f32 %h0, %a; cvt.u32.u16 %d, %h0;", f) for r in ("rn", "rz", "rn.relu", "rz.relu")]
+        units += [
+            Unit(f"cvt.{r}.{ty}.f32", f"cvt.{r}.{ty}.f32 %h0, %a; cvt.u32.u16 %d, %h0;", f)
+            for r in ("rn", "rz", "rn.relu", "rz.relu")
+        ]
         units += [Unit(f"cvt.{r}.{ty}x2.f32", f"cvt.{r}.{ty}x2.f32 %d, %a, %b;", f) for r in ("rn", "rz", "rn.relu")]
         units += [Unit(f"cvt.f32.{ty}", f"cvt.u16.u32 %h0, %a; cvt.f32.{ty} %d, %h0;", ("f16", "f16", "f16"))]
-    units += [Unit(f"cvt.{r}.tf32.f32", f"cvt.{r}.tf32.f32 %d, %a;", f) for r in ("rna", "rna.satfinite", "rn", "rz", "rn.relu")]
+    units += [
+        Unit(f"cvt.{r}.tf32.f32", f"cvt.{r}.tf32.f32 %d, %a;", f)
+        for r in ("rna", "rna.satfinite", "rn", "rz", "rn.relu")
+    ]
     for ty in ("e4m3", "e5m2"):
         units += [Unit(f"cvt.rn.satfinite{m}.{ty}x2.f32", f"cvt.rn.satfinite{m}.{ty}x2.f32 %h0, %a, %b; cvt.u32.u16 %d, %h0;", f)
                   for m in ("", ".relu")]  # fmt: skip
@@ -172,13 +184,23 @@ def _convert_units() -> list[Unit]:
     for r in ("rni", "rzi", "rmi", "rpi"):
         units += [Unit(f"cvt.{r}.{ty}.f32", f"cvt.{r}.{ty}.f32 %d, %a;", f) for ty in ("s32", "u32", "f32")]
         units += [Unit(f"cvt.{r}.ftz.{ty}.f32", f"cvt.{r}.ftz.{ty}.f32 %d, %a;", f) for ty in ("s32", "f32")]
-    units += [Unit(f"cvt.{r}.f32.{ty}", f"cvt.{r}.f32.{ty} %d, %a;") for r in ("rn", "rz", "rm", "rp") for ty in ("s32", "u32")]
+    units += [
+        Unit(f"cvt.{r}.f32.{ty}", f"cvt.{r}.f32.{ty} %d, %a;")
+        for r in ("rn", "rz", "rm", "rp")
+        for ty in ("s32", "u32")
+    ]
     units += [Unit(f"cvt.rn.f32.{ty}64", f"mov.b64 %x, {{%a, %b}}; cvt.rn.f32.{ty}64 %d, %x;") for ty in ("s", "u")]
     units += [Unit("cvt.sat.f32.f32", "cvt.sat.f32.f32 %d, %a;", f), Unit("cvt.ftz.f32.f32", "cvt.rn.ftz.sat.f32.f32 %d, %a;".replace("rn.", ""), f),
               Unit("cvt.f64.f32", "{.reg .f64 q0; cvt.f64.f32 q0, %a; mov.b64 {%d, %e}, q0;}", f),
               Unit("cvt.rn.f32.f64", "{.reg .f64 q0; mov.b64 q0, {%a, %b}; cvt.rn.f32.f64 %d, q0;}")]  # fmt: skip
-    units += [Unit(f"cvt.{to}.{fr}", f"cvt.u16.u32 %h0, %a; cvt.{to}.{fr} %d, %h0;") for to, fr in (("s32", "s16"), ("u32", "u16"), ("s32", "s8"), ("u32", "u8"))]
-    units += [Unit(f"cvt.sat.{to}.{fr}", f"cvt.sat.{to}.{fr} %h0, %a; cvt.s32.s16 %d, %h0;") for to, fr in (("s8", "s32"), ("u8", "s32"), ("s16", "s32"), ("u16", "u32"))]
+    units += [
+        Unit(f"cvt.{to}.{fr}", f"cvt.u16.u32 %h0, %a; cvt.{to}.{fr} %d, %h0;")
+        for to, fr in (("s32", "s16"), ("u32", "u16"), ("s32", "s8"), ("u32", "u8"))
+    ]
+    units += [
+        Unit(f"cvt.sat.{to}.{fr}", f"cvt.sat.{to}.{fr} %h0, %a; cvt.s32.s16 %d, %h0;")
+        for to, fr in (("s8", "s32"), ("u8", "s32"), ("s16", "s32"), ("u16", "u32"))
+    ]
     units += [Unit("cvt.u64.s32", "cvt.s64.s32 %x, %a; mov.b64 {%d, %e}, %x;")]
     return units
 
@@ -187,7 +209,7 @@ def _approx_units() -> list[Unit]:
     """Approximations (PTX 9.7.3): bounds in units of the last place of fp32 are between the emulator and an H200."""
     e = ("exp", "exp", "exp")
     return [Unit("ex2.approx.ftz.f32", "ex2.approx.ftz.f32 %d, %a;", e, 2), Unit("ex2.approx.f32", "ex2.approx.f32 %d, %a;", e, 2),
-            Unit("lg2.approx.ftz.f32", "lg2.approx.ftz.f32 %d, %a;", e, 4), Unit("lg2.approx.f32", "lg2.approx.f32 %d, %a;", e, 4),
+            Unit("lg2.approx.ftz.f32", "lg2.approx.ftz.f32 %d, %a;", e, 4, 2.0**-21), Unit("lg2.approx.f32", "lg2.approx.f32 %d, %a;", e, 4, 2.0**-21),
             Unit("rcp.approx.ftz.f32", "rcp.approx.ftz.f32 %d, %a;", e, 1), Unit("rsqrt.approx.ftz.f32", "rsqrt.approx.ftz.f32 %d, %a;", e, 2),
             Unit("sqrt.approx.ftz.f32", "sqrt.approx.ftz.f32 %d, %a;", e, 2), Unit("tanh.approx.f32", "tanh.approx.f32 %d, %a;", e, 1 << 13),
             Unit("sin.approx.ftz.f32", "sin.approx.ftz.f32 %d, %a;", e, 1 << 20), Unit("cos.approx.ftz.f32", "cos.approx.ftz.f32 %d, %a;", e, 1 << 20),
@@ -200,7 +222,11 @@ def _integer_units() -> list[Unit]:
     bbs = ("bits", "bits", "small")
     bss = ("bits", "small", "small")
     pair = "mov.b64 %x, {%a, %b}; mov.b64 %y, {%b, %c}; "
-    units = [Unit(f"{op}.{ty}", f"{op}.{ty} %d, %a, %b;") for op in ("add", "sub", "mul.lo", "mul.hi", "min", "max", "div", "rem") for ty in ("s32", "u32")]
+    units = [
+        Unit(f"{op}.{ty}", f"{op}.{ty} %d, %a, %b;")
+        for op in ("add", "sub", "mul.lo", "mul.hi", "min", "max", "div", "rem")
+        for ty in ("s32", "u32")
+    ]
     units += [Unit(f"{op}.{ty}", f"{op}.{ty} %d, %a, %b;", bss) for op in ("shl",) for ty in ("b32",)]
     units += [Unit(f"shr.{ty}", f"shr.{ty} %d, %a, %b;", bss) for ty in ("b32", "u32", "s32")]
     units += [Unit(f"{op}.b32", f"{op}.b32 %d, %a, %b;") for op in ("and", "or", "xor")]
@@ -208,11 +234,15 @@ def _integer_units() -> list[Unit]:
     units += [Unit(f"mad.hi.{ty}", f"mad.hi.{ty} %d, %a, %b, %c;") for ty in ("s32", "u32")]
     units += [Unit(f"mad24.lo.{ty}", f"mad24.lo.{ty} %d, %a, %b, %c;") for ty in ("s32", "u32")]
     units += [Unit(f"mul.wide.{ty}", f"mul.wide.{ty} %x, %a, %b; mov.b64 {{%d, %e}}, %x;") for ty in ("s32", "u32")]
-    units += [Unit(f"mad.wide.{ty}", pair + f"mad.wide.{ty} %x, %a, %b, %y; mov.b64 {{%d, %e}}, %x;") for ty in ("s32", "u32")]
+    units += [
+        Unit(f"mad.wide.{ty}", pair + f"mad.wide.{ty} %x, %a, %b, %y; mov.b64 {{%d, %e}}, %x;") for ty in ("s32", "u32")
+    ]
     units += [Unit(f"{op}.{ty}", pair + f"{op}.{ty} %z, %x, %y; mov.b64 {{%d, %e}}, %z;")
               for op in ("add", "sub", "mul.lo", "mul.hi", "min", "max", "div", "rem") for ty in ("s64", "u64")]  # fmt: skip
     units += [Unit(f"{op}.b64", pair + f"{op}.b64 %z, %x, %y; mov.b64 {{%d, %e}}, %z;") for op in ("and", "or", "xor")]
-    units += [Unit(f"{op}64", pair + f"{op}64 %z, %x, %c; mov.b64 {{%d, %e}}, %z;", bbs) for op in ("shl.b", "shr.u", "shr.s")]
+    units += [
+        Unit(f"{op}64", pair + f"{op}64 %z, %x, %c; mov.b64 {{%d, %e}}, %z;", bbs) for op in ("shl.b", "shr.u", "shr.s")
+    ]
     units += [Unit(f"sad.{ty}", f"sad.{ty} %d, %a, %b, %c;") for ty in ("s32", "u32")]
     units += [Unit("addc", "add.cc.u32 %d, %a, %b; addc.u32 %e, %a, %c;"), Unit("subc", "sub.cc.u32 %d, %a, %b; subc.u32 %e, %a, %c;"),
               Unit("abs.s32", "abs.s32 %d, %a;"), Unit("neg.s32", "neg.s32 %d, %a;"), Unit("not.b32", "not.b32 %d, %a;"), Unit("cnot.b32", "cnot.b32 %d, %a;"),
@@ -239,15 +269,33 @@ def _warp_units() -> list[Unit]:
     units = []
     for mode in ("up", "down", "bfly", "idx"):
         for clamp in ("0", "0x1f", "0x101f", "0x181c"):
-            units.append(Unit(f"shfl.{mode}.{clamp}", f"and.b32 %t0, %b, 31; shfl.sync.{mode}.b32 %d|%p, %a, %t0, {clamp}, {mask}; selp.b32 %e, 1, 2, %p;"))
-    units += [Unit(f"vote.{m}", f"setp.lt.u32 %p, %a, 0x80000000; vote.sync.{m}.pred %q, %p, {mask}; selp.b32 %d, 1, 2, %q;") for m in ("all", "any", "uni")]
+            units.append(
+                Unit(
+                    f"shfl.{mode}.{clamp}",
+                    f"and.b32 %t0, %b, 31; shfl.sync.{mode}.b32 %d|%p, %a, %t0, {clamp}, {mask}; selp.b32 %e, 1, 2, %p;",
+                )
+            )
+    units += [
+        Unit(f"vote.{m}", f"setp.lt.u32 %p, %a, 0x80000000; vote.sync.{m}.pred %q, %p, {mask}; selp.b32 %d, 1, 2, %q;")
+        for m in ("all", "any", "uni")
+    ]
     units += [Unit("vote.ballot", f"setp.lt.u32 %p, %a, 0x80000000; vote.sync.ballot.b32 %d, %p, {mask};"),
               Unit("match.any", f"and.b32 %t0, %a, 3; match.any.sync.b32 %d, %t0, {mask};"),
               Unit("match.all", f"shr.u32 %t0, %lane, 6; match.all.sync.b32 %d|%p, %t0, {mask}; selp.b32 %e, 1, 2, %p;"),
               Unit("activemask", "activemask.b32 %d;"),
               Unit("elect", "elect.sync %d|%p, 0xffffffff; selp.b32 %e, 1, 2, %p;")]  # fmt: skip
-    units += [Unit(f"redux.{op}", f"redux.sync.{op} %d, %a, {mask};") for op in ("add.s32", "add.u32", "min.s32", "max.u32", "and.b32", "or.b32", "xor.b32")]
+    units += [
+        Unit(f"redux.{op}", f"redux.sync.{op} %d, %a, {mask};")
+        for op in ("add.s32", "add.u32", "min.s32", "max.u32", "and.b32", "or.b32", "xor.b32")
+    ]
     return units
 
 
-UNITS: tuple[Unit, ...] = (*_float_units(), *_half_units(), *_convert_units(), *_approx_units(), *_integer_units(), *_warp_units())
+UNITS: tuple[Unit, ...] = (
+    *_float_units(),
+    *_half_units(),
+    *_convert_units(),
+    *_approx_units(),
+    *_integer_units(),
+    *_warp_units(),
+)

@@ -21,14 +21,27 @@ def _matrix_units() -> list[Unit]:
         out = "xor.b32 %d, %m0, %m3; xor.b32 %e, %m1, %m2;"
         clear = "mov.b32 %m0, 1; mov.b32 %m1, 2; mov.b32 %m2, 3; mov.b32 %m3, 4;"
         for trans in ("", ".trans"):
-            units.append(Unit(f"ldmatrix.x{num}{trans}", f"{_OWN_ROW}{clear} ldmatrix.sync.aligned.m8n8.x{num}{trans}.shared.b16 {regs}, [%row]; {out}"))
+            units.append(
+                Unit(
+                    f"ldmatrix.x{num}{trans}",
+                    f"{_OWN_ROW}{clear} ldmatrix.sync.aligned.m8n8.x{num}{trans}.shared.b16 {regs}, [%row]; {out}",
+                )
+            )
             store = f"xor.b32 %m0, %a, 1; xor.b32 %m1, %b, 2; xor.b32 %m2, %c, 4; add.u32 %m3, %a, %b; stmatrix.sync.aligned.m8n8.x{num}{trans}.shared.b16 [%row], {regs};"
-            units.append(Unit(f"stmatrix.x{num}{trans}", f"{_OWN_ROW}{store} bar.warp.sync 0xffffffff; ld.shared.v2.b32 {{%d, %e}}, [%row+8];"))
+            units.append(
+                Unit(
+                    f"stmatrix.x{num}{trans}",
+                    f"{_OWN_ROW}{store} bar.warp.sync 0xffffffff; ld.shared.v2.b32 {{%d, %e}}, [%row+8];",
+                )
+            )
     units.append(Unit("movmatrix", "movmatrix.sync.aligned.m8n8.trans.b16 %d, %a;"))
     for ty in ("f16", "bf16"):
         whole = "0x3C003C00" if ty == "f16" else "0x3F803F80"
         # Operands are 0 or 1, the random bits choosing which, so every sum is exact.
-        pick = "".join(f"and.b32 %t0, %{src}, {1 << i}; setp.ne.u32 %p, %t0, 0; selp.b32 %m{i}, {whole}, 0, %p; " for i, src in enumerate("aaabbb"))
+        pick = "".join(
+            f"and.b32 %t0, %{src}, {1 << i}; setp.ne.u32 %p, %t0, 0; selp.b32 %m{i}, {whole}, 0, %p; "
+            for i, src in enumerate("aaabbb")
+        )
         units.append(Unit(f"mma.m16n8k16.{ty}", "{.reg .b32 %m<6>; .reg .f32 %acc<4>; " + pick + f"""
   cvt.rn.f32.u32 %acc0, %lane; mov.f32 %acc1, 0f3F800000; mov.f32 %acc2, 0f40000000; mov.f32 %acc3, %acc0;
   mma.sync.aligned.m16n8k16.row.col.f32.{ty}.{ty}.f32 {{%acc0, %acc1, %acc2, %acc3}}, {{%m0, %m1, %m2, %m3}}, {{%m4, %m5}}, {{%acc0, %acc1, %acc2, %acc3}};
@@ -42,19 +55,48 @@ def _memory_units() -> list[Unit]:
                                     ("b32", 4, "ld.shared.b32 %d, [%t0];"), ("v2", 8, "ld.shared.v2.b32 {%d, %e}, [%t0];"),
                                     ("b64", 8, "ld.shared.b64 %x, [%t0]; mov.b64 {%d, %e}, %x;"))]  # fmt: skip
     for op in ("add.u32", "min.s32", "max.u32", "and.b32", "or.b32", "xor.b32", "inc.u32", "dec.u32", "exch.b32"):
-        units.append(Unit(f"atom.shared.{op}", f"{_OWN_ROW} atom.shared.{op} %d, [%row+4], %a; ld.shared.b32 %e, [%row+4];"))
-    units.append(Unit("atom.shared.cas", f"{_OWN_ROW} atom.shared.cas.b32 %d, [%row], %a, %c; ld.shared.b32 %e, [%row];"))
-    units.append(Unit("red.shared.add.u32", f"{_OWN_ROW} red.shared.add.u32 [%ra], %a; bar.warp.sync 0xffffffff; ld.shared.b32 %d, [%ra];"))
-    units.append(Unit("red.shared.add.f32", f"{_OWN_ROW} red.shared.add.f32 [%row+4], %a; ld.shared.b32 %d, [%row+4];", ("f32",) * 3))
-    units.append(Unit("cp.async", _OWN_ROW + "cp.async.ca.shared.global [%row], [%pi], 16; cp.async.commit_group; cp.async.wait_group 0; ld.shared.v2.b32 {%d, %e}, [%row+8];"))
-    units.append(Unit("cp.async.zfill", _OWN_ROW + "cp.async.cg.shared.global [%row], [%pi], 16, 8; cp.async.wait_all; ld.shared.b32 %d, [%row+4]; ld.shared.b32 %e, [%row+8];"))
+        units.append(
+            Unit(f"atom.shared.{op}", f"{_OWN_ROW} atom.shared.{op} %d, [%row+4], %a; ld.shared.b32 %e, [%row+4];")
+        )
+    units.append(
+        Unit("atom.shared.cas", f"{_OWN_ROW} atom.shared.cas.b32 %d, [%row], %a, %c; ld.shared.b32 %e, [%row];")
+    )
+    units.append(
+        Unit(
+            "red.shared.add.u32",
+            f"{_OWN_ROW} red.shared.add.u32 [%ra], %a; bar.warp.sync 0xffffffff; ld.shared.b32 %d, [%ra];",
+        )
+    )
+    units.append(
+        Unit(
+            "red.shared.add.f32",
+            f"{_OWN_ROW} red.shared.add.f32 [%row+4], %a; ld.shared.b32 %d, [%row+4];",
+            ("f32",) * 3,
+        )
+    )
+    units.append(
+        Unit(
+            "cp.async",
+            _OWN_ROW
+            + "cp.async.ca.shared.global [%row], [%pi], 16; cp.async.commit_group; cp.async.wait_group 0; ld.shared.v2.b32 {%d, %e}, [%row+8];",
+        )
+    )
+    units.append(
+        Unit(
+            "cp.async.zfill",
+            _OWN_ROW
+            + "cp.async.cg.shared.global [%row], [%pi], 16, 8; cp.async.wait_all; ld.shared.b32 %d, [%row+4]; ld.shared.b32 %e, [%row+8];",
+        )
+    )
     return units
 
 
 _BARRIER = """.shared .align 8 .b64 bar; .reg .b32 %bar; .reg .b64 %st; .reg .pred %r<8>;
   mov.u32 %bar, bar; setp.eq.u32 %p, %j, 0; @%p mbarrier.init.shared::cta.b64 [%bar], {count}; bar.sync 0;
 """
-_TEST = "mbarrier.test_wait.parity.shared::cta.b64 %r0, [%bar], {parity}; selp.b32 %t0, {bit}, 0, %r0; or.b32 %d, %d, %t0;"
+_TEST = (
+    "mbarrier.test_wait.parity.shared::cta.b64 %r0, [%bar], {parity}; selp.b32 %t0, {bit}, 0, %r0; or.b32 %d, %d, %t0;"
+)
 
 
 def _barrier_units() -> list[Unit]:

@@ -103,7 +103,11 @@ class TmaUnit:
 
     @property
     def global_bytes(self) -> int:
-        return -(-self.dims[0] * self.elem_bytes // 16) * 16 if len(self.dims) == 1 else self.strides_bytes[-1] * self.dims[-1]
+        return (
+            -(-self.dims[0] * self.elem_bytes // 16) * 16
+            if len(self.dims) == 1
+            else self.strides_bytes[-1] * self.dims[-1]
+        )
 
     @property
     def box_bytes(self) -> int:
@@ -156,7 +160,11 @@ def _values(dtype: str, num_bytes: int, rng: np.random.RandomState) -> np.ndarra
         whole = rng.randint(-3, 4, num_bytes).astype(np.float32)
         if dtype == "bf16":
             return (whole.view(np.uint32) >> 16).astype(np.uint16).view(np.uint8)[:num_bytes].copy()
-        return whole.astype({"f16": np.float16, "f64": np.float64}.get(dtype, np.float32)).view(np.uint8)[:num_bytes].copy()
+        return (
+            whole.astype({"f16": np.float16, "f64": np.float64}.get(dtype, np.float32))
+            .view(np.uint8)[:num_bytes]
+            .copy()
+        )
     return rng.randint(0, 256, num_bytes).astype(np.uint8)
 
 
@@ -219,13 +227,22 @@ class WgmmaUnit:
         """Start offsets are relative to the buffer: A at 0, B at 16384."""
         modes = {"none": 0, "128B": 1, "64B": 2, "32B": 3}
         return tuple(
-            ((base + start) >> 4) | (lbo >> 4) << 16 | (sbo >> 4) << 32 | modes[swizzle if swizzle != "reg" else "none"] << 62
-            for base, start, (swizzle, lbo, sbo) in zip((0, 16384), self.start_bytes, (self.a_layout, self.b_layout), strict=True)
+            ((base + start) >> 4)
+            | (lbo >> 4) << 16
+            | (sbo >> 4) << 32
+            | modes[swizzle if swizzle != "reg" else "none"] << 62
+            for base, start, (swizzle, lbo, sbo) in zip(
+                (0, 16384), self.start_bytes, (self.a_layout, self.b_layout), strict=True
+            )
         )  # type: ignore[return-value]
 
     @property
     def ptx(self) -> str:
-        regs = [f"%f{i}" for i in range(self.num_d_regs)] if self.d_type == "f32" else [f"%g{i}" for i in range(self.num_d_regs)]
+        regs = (
+            [f"%f{i}" for i in range(self.num_d_regs)]
+            if self.d_type == "f32"
+            else [f"%g{i}" for i in range(self.num_d_regs)]
+        )
         in_regs = self.a_layout[0] == "reg"
         a = "{%a0, %a1, %a2, %a3}" if in_regs else "%da"
         tail = f", %p, {self.signs[0]}, {self.signs[1]}"
@@ -269,7 +286,12 @@ def encode(dtype: str, numbers: np.ndarray) -> np.ndarray:
     """The first SMEM_BYTES / 2 bytes of `numbers` in `dtype`."""
     import ml_dtypes
 
-    types = {"f16": np.float16, "bf16": ml_dtypes.bfloat16, "e4m3": ml_dtypes.float8_e4m3fn, "e5m2": ml_dtypes.float8_e5m2}
+    types = {
+        "f16": np.float16,
+        "bf16": ml_dtypes.bfloat16,
+        "e4m3": ml_dtypes.float8_e4m3fn,
+        "e5m2": ml_dtypes.float8_e5m2,
+    }
     if dtype == "tf32":
         raw = (numbers.view(np.uint32) & np.uint32(0xFFFFE000)).view(np.uint8)
     else:
@@ -278,12 +300,25 @@ def encode(dtype: str, numbers: np.ndarray) -> np.ndarray:
 
 
 _K_MAJOR = {"none": ("none", 2048, 128), "32B": ("32B", 16, 256), "64B": ("64B", 16, 512), "128B": ("128B", 16, 1024)}
-_MN_MAJOR = {"none": ("none", 256, 128), "32B": ("32B", 512, 256), "64B": ("64B", 1024, 512), "128B": ("128B", 2048, 1024)}
+_MN_MAJOR = {
+    "none": ("none", 256, 128),
+    "32B": ("32B", 512, 256),
+    "64B": ("64B", 1024, 512),
+    "128B": ("128B", 2048, 1024),
+}
 
 
 def _wgmma_units() -> list[WgmmaUnit]:
     units = []
-    types = (("f16", "f16"), ("bf16", "bf16"), ("tf32", "tf32"), ("e4m3", "e4m3"), ("e5m2", "e5m2"), ("e4m3", "e5m2"), ("e5m2", "e4m3"))
+    types = (
+        ("f16", "f16"),
+        ("bf16", "bf16"),
+        ("tf32", "tf32"),
+        ("e4m3", "e4m3"),
+        ("e5m2", "e5m2"),
+        ("e4m3", "e5m2"),
+        ("e5m2", "e4m3"),
+    )
     for (a, b), swizzle in itertools.product(types, _K_MAJOR):
         units.append(WgmmaUnit(a, b, 64, _K_MAJOR[swizzle], _K_MAJOR[swizzle]))
     for a, b in types:
