@@ -21,7 +21,10 @@ class LaunchConfig(ctypes.Structure):
     """CUlaunchConfig."""
 
     _fields_ = [(n, c_uint) for n in ("grid_x", "grid_y", "grid_z", "block_x", "block_y", "block_z", "smem_bytes")] + [
-        ("stream", c_void_p), ("attrs", c_void_p), ("num_attrs", c_uint)]  # fmt: skip
+        ("stream", c_void_p),
+        ("attrs", c_void_p),
+        ("num_attrs", c_uint),
+    ]
 
 
 class Driver:
@@ -81,13 +84,33 @@ class Driver:
         self._call("cuLaunchKernelEx", byref(config), kernel, pointers, None)
         self._call("cuStreamSynchronize", None)
 
-    def encode_tiled(self, base: int, dtype: int, dims: tuple[int, ...], strides_bytes: tuple[int, ...],
-                     box: tuple[int, ...], elem_strides: tuple[int, ...], swizzle: int) -> bytes:  # fmt: skip
+    def encode_tiled(
+        self,
+        base: int,
+        dtype: int,
+        dims: tuple[int, ...],
+        strides_bytes: tuple[int, ...],
+        box: tuple[int, ...],
+        elem_strides: tuple[int, ...],
+        swizzle: int,
+    ) -> bytes:
         """cuTensorMapEncodeTiled, which only a real driver has."""
         raw = ctypes.create_string_buffer(192)
         aligned = (ctypes.addressof(raw) + 63) // 64 * 64
         rank = len(dims)
-        self._call("cuTensorMapEncodeTiled", c_void_p(aligned), dtype, rank, c_uint64(base), (c_uint64 * rank)(*dims),
-                   (c_uint64 * max(rank - 1, 1))(*strides_bytes), (c_uint * rank)(*box), (c_uint * rank)(*elem_strides),
-                   0, swizzle, 0, 0)  # fmt: skip
+        self._call(
+            "cuTensorMapEncodeTiled",
+            c_void_p(aligned),
+            dtype,
+            rank,
+            c_uint64(base),
+            (c_uint64 * rank)(*dims),
+            (c_uint64 * max(rank - 1, 1))(*strides_bytes),
+            (c_uint * rank)(*box),
+            (c_uint * rank)(*elem_strides),
+            0,
+            swizzle,
+            0,
+            0,
+        )
         return ctypes.string_at(aligned, 128)

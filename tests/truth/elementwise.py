@@ -44,11 +44,46 @@ _TEMPLATE = """.version 8.6
 """
 
 SPECIAL_F32 = np.array(
-    [0x00000000, 0x80000000, 0x3F800000, 0xBF800000, 0x7F800000, 0xFF800000, 0x7FC00000, 0xFFC00001, 0x7F800001,
-     0x00000001, 0x80000001, 0x007FFFFF, 0x00800000, 0x7F7FFFFF, 0xFF7FFFFF, 0x3F000000, 0x3FC00000, 0x40200000,
-     0x477FE000, 0x477FEFFF, 0x477FF000, 0x43E00000, 0x43E80000, 0x43F00000, 0x47600000, 0x47700000, 0x33000000,
-     0x33000001, 0x387FC000, 0x38800000, 0x3B000000, 0x3A800000, 0x3C800000, 0x37800000, 0x37000000, 0x4F000000],
-    dtype=np.uint32)  # fmt: skip
+    [
+        0x00000000,
+        0x80000000,
+        0x3F800000,
+        0xBF800000,
+        0x7F800000,
+        0xFF800000,
+        0x7FC00000,
+        0xFFC00001,
+        0x7F800001,
+        0x00000001,
+        0x80000001,
+        0x007FFFFF,
+        0x00800000,
+        0x7F7FFFFF,
+        0xFF7FFFFF,
+        0x3F000000,
+        0x3FC00000,
+        0x40200000,
+        0x477FE000,
+        0x477FEFFF,
+        0x477FF000,
+        0x43E00000,
+        0x43E80000,
+        0x43F00000,
+        0x47600000,
+        0x47700000,
+        0x33000000,
+        0x33000001,
+        0x387FC000,
+        0x38800000,
+        0x3B000000,
+        0x3A800000,
+        0x3C800000,
+        0x37800000,
+        0x37000000,
+        0x4F000000,
+    ],
+    dtype=np.uint32,
+)
 
 
 def _rng(name: str) -> np.random.RandomState:
@@ -125,21 +160,36 @@ class Unit:
 
 def _float_units() -> list[Unit]:
     f3 = ("f32", "f32", "f32")
-    units = [Unit(f"fma.{r}{m}.f32", f"fma.{r}{m}.f32 %d, %a, %b, %c;", f3)
-             for r in ("rn", "rz", "rm", "rp") for m in ("", ".ftz", ".sat")]  # fmt: skip
-    units += [Unit(f"{op}.{r}{m}.f32", f"{op}.{r}{m}.f32 %d, %a, %b;", f3)
-              for op in ("add", "sub", "mul") for r in ("rn", "rz", "rm", "rp") for m in ("", ".ftz")]  # fmt: skip
-    units += [Unit(f"{op}{m}.f32", f"{op}{m}.f32 %d, %a, %b;", f3)
-              for op in ("min", "max") for m in ("", ".ftz", ".NaN", ".ftz.NaN")]  # fmt: skip
-    units += [Unit("max3", "max.f32 %d, %a, %b; max.f32 %d, %d, %c;", f3),
-              Unit("div.rn.f32", "div.rn.f32 %d, %a, %b;", f3),
-              Unit("rcp.rn.f32", "rcp.rn.f32 %d, %a;", f3),
-              Unit("sqrt.rn.f32", "sqrt.rn.f32 %d, %a;", f3),
-              Unit("abs.f32", "abs.f32 %d, %a;", f3), Unit("neg.f32", "neg.f32 %d, %a;", f3),
-              Unit("abs.ftz.f32", "abs.ftz.f32 %d, %a;", f3),
-              Unit("copysign.f32", "copysign.f32 %d, %a, %b;", f3)]  # fmt: skip
-    units += [Unit(f"setp.{op}.f32", f"setp.{op}.f32 %p, %a, %b; selp.b32 %d, 1, 2, %p;", f3)
-              for op in ("eq", "ne", "lt", "le", "gt", "ge", "equ", "neu", "ltu", "leu", "gtu", "geu", "num", "nan")]  # fmt: skip
+    units = [
+        Unit(f"fma.{r}{m}.f32", f"fma.{r}{m}.f32 %d, %a, %b, %c;", f3)
+        for r in ("rn", "rz", "rm", "rp")
+        for m in ("", ".ftz", ".sat")
+    ]
+    units += [
+        Unit(f"{op}.{r}{m}.f32", f"{op}.{r}{m}.f32 %d, %a, %b;", f3)
+        for op in ("add", "sub", "mul")
+        for r in ("rn", "rz", "rm", "rp")
+        for m in ("", ".ftz")
+    ]
+    units += [
+        Unit(f"{op}{m}.f32", f"{op}{m}.f32 %d, %a, %b;", f3)
+        for op in ("min", "max")
+        for m in ("", ".ftz", ".NaN", ".ftz.NaN")
+    ]
+    units += [
+        Unit("max3", "max.f32 %d, %a, %b; max.f32 %d, %d, %c;", f3),
+        Unit("div.rn.f32", "div.rn.f32 %d, %a, %b;", f3),
+        Unit("rcp.rn.f32", "rcp.rn.f32 %d, %a;", f3),
+        Unit("sqrt.rn.f32", "sqrt.rn.f32 %d, %a;", f3),
+        Unit("abs.f32", "abs.f32 %d, %a;", f3),
+        Unit("neg.f32", "neg.f32 %d, %a;", f3),
+        Unit("abs.ftz.f32", "abs.ftz.f32 %d, %a;", f3),
+        Unit("copysign.f32", "copysign.f32 %d, %a, %b;", f3),
+    ]
+    units += [
+        Unit(f"setp.{op}.f32", f"setp.{op}.f32 %p, %a, %b; selp.b32 %d, 1, 2, %p;", f3)
+        for op in ("eq", "ne", "lt", "le", "gt", "ge", "equ", "neu", "ltu", "leu", "gtu", "geu", "num", "nan")
+    ]
     return units
 
 
@@ -149,9 +199,12 @@ def _half_units() -> list[Unit]:
     for ty in ("f16", "bf16"):
         ops2 = [("add", "add.{ty}x2 %d, %a, %b;"), ("sub", "sub.{ty}x2 %d, %a, %b;"), ("mul", "mul.{ty}x2 %d, %a, %b;")]
         units += [Unit(f"{n}.{ty}x2", text.format(ty=ty)) for n, text in ops2]
-        units += [Unit(f"fma.rn.{ty}x2", f"fma.rn.{ty}x2 %d, %a, %b, %c;"),
-                  Unit(f"fma.rn.relu.{ty}x2", f"fma.rn.relu.{ty}x2 %d, %a, %b, %c;"),
-                  Unit(f"neg.{ty}x2", f"neg.{ty}x2 %d, %a;"), Unit(f"abs.{ty}x2", f"abs.{ty}x2 %d, %a;")]  # fmt: skip
+        units += [
+            Unit(f"fma.rn.{ty}x2", f"fma.rn.{ty}x2 %d, %a, %b, %c;"),
+            Unit(f"fma.rn.relu.{ty}x2", f"fma.rn.relu.{ty}x2 %d, %a, %b, %c;"),
+            Unit(f"neg.{ty}x2", f"neg.{ty}x2 %d, %a;"),
+            Unit(f"abs.{ty}x2", f"abs.{ty}x2 %d, %a;"),
+        ]
         units += [Unit(f"{op}{m}.{ty}x2", f"{op}{m}.{ty}x2 %d, %a, %b;") for op in ("min", "max") for m in ("", ".NaN")]
         units += (
             [Unit(f"set.{op}.{ty}x2", f"set.{op}.u32.{ty}x2 %d, %a, %b;") for op in ("lt", "ge", "equ")]
@@ -177,10 +230,22 @@ def _convert_units() -> list[Unit]:
         for r in ("rna", "rna.satfinite", "rn", "rz", "rn.relu")
     ]
     for ty in ("e4m3", "e5m2"):
-        units += [Unit(f"cvt.rn.satfinite{m}.{ty}x2.f32", f"cvt.rn.satfinite{m}.{ty}x2.f32 %h0, %a, %b; cvt.u32.u16 %d, %h0;", f)
-                  for m in ("", ".relu")]  # fmt: skip
-        units += [Unit(f"cvt.rn.satfinite.{ty}x2.f16x2", f"cvt.rn.satfinite.{ty}x2.f16x2 %h0, %a; cvt.u32.u16 %d, %h0;", ("f16",) * 3),
-                  Unit(f"cvt.rn.f16x2.{ty}x2", f"cvt.u16.u32 %h0, %a; cvt.rn.f16x2.{ty}x2 %d, %h0;", ("f16",) * 3)]  # fmt: skip
+        units += [
+            Unit(
+                f"cvt.rn.satfinite{m}.{ty}x2.f32",
+                f"cvt.rn.satfinite{m}.{ty}x2.f32 %h0, %a, %b; cvt.u32.u16 %d, %h0;",
+                f,
+            )
+            for m in ("", ".relu")
+        ]
+        units += [
+            Unit(
+                f"cvt.rn.satfinite.{ty}x2.f16x2",
+                f"cvt.rn.satfinite.{ty}x2.f16x2 %h0, %a; cvt.u32.u16 %d, %h0;",
+                ("f16",) * 3,
+            ),
+            Unit(f"cvt.rn.f16x2.{ty}x2", f"cvt.u16.u32 %h0, %a; cvt.rn.f16x2.{ty}x2 %d, %h0;", ("f16",) * 3),
+        ]
     for r in ("rni", "rzi", "rmi", "rpi"):
         units += [Unit(f"cvt.{r}.{ty}.f32", f"cvt.{r}.{ty}.f32 %d, %a;", f) for ty in ("s32", "u32", "f32")]
         units += [Unit(f"cvt.{r}.ftz.{ty}.f32", f"cvt.{r}.ftz.{ty}.f32 %d, %a;", f) for ty in ("s32", "f32")]
@@ -190,9 +255,12 @@ def _convert_units() -> list[Unit]:
         for ty in ("s32", "u32")
     ]
     units += [Unit(f"cvt.rn.f32.{ty}64", f"mov.b64 %x, {{%a, %b}}; cvt.rn.f32.{ty}64 %d, %x;") for ty in ("s", "u")]
-    units += [Unit("cvt.sat.f32.f32", "cvt.sat.f32.f32 %d, %a;", f), Unit("cvt.ftz.f32.f32", "cvt.rn.ftz.sat.f32.f32 %d, %a;".replace("rn.", ""), f),
-              Unit("cvt.f64.f32", "{.reg .f64 q0; cvt.f64.f32 q0, %a; mov.b64 {%d, %e}, q0;}", f),
-              Unit("cvt.rn.f32.f64", "{.reg .f64 q0; mov.b64 q0, {%a, %b}; cvt.rn.f32.f64 %d, q0;}")]  # fmt: skip
+    units += [
+        Unit("cvt.sat.f32.f32", "cvt.sat.f32.f32 %d, %a;", f),
+        Unit("cvt.ftz.f32.f32", "cvt.rn.ftz.sat.f32.f32 %d, %a;".replace("rn.", ""), f),
+        Unit("cvt.f64.f32", "{.reg .f64 q0; cvt.f64.f32 q0, %a; mov.b64 {%d, %e}, q0;}", f),
+        Unit("cvt.rn.f32.f64", "{.reg .f64 q0; mov.b64 q0, {%a, %b}; cvt.rn.f32.f64 %d, q0;}"),
+    ]
     units += [
         Unit(f"cvt.{to}.{fr}", f"cvt.u16.u32 %h0, %a; cvt.{to}.{fr} %d, %h0;")
         for to, fr in (("s32", "s16"), ("u32", "u16"), ("s32", "s8"), ("u32", "u8"))
@@ -208,14 +276,24 @@ def _convert_units() -> list[Unit]:
 def _approx_units() -> list[Unit]:
     """Approximations (PTX 9.7.3): bounds in units of the last place of fp32 are between the emulator and an H200."""
     e = ("exp", "exp", "exp")
-    return [Unit("ex2.approx.ftz.f32", "ex2.approx.ftz.f32 %d, %a;", e, 2), Unit("ex2.approx.f32", "ex2.approx.f32 %d, %a;", e, 2),
-            Unit("lg2.approx.ftz.f32", "lg2.approx.ftz.f32 %d, %a;", e, 4, 2.0**-21), Unit("lg2.approx.f32", "lg2.approx.f32 %d, %a;", e, 4, 2.0**-21),
-            Unit("rcp.approx.ftz.f32", "rcp.approx.ftz.f32 %d, %a;", e, 1), Unit("rsqrt.approx.ftz.f32", "rsqrt.approx.ftz.f32 %d, %a;", e, 2),
-            Unit("sqrt.approx.ftz.f32", "sqrt.approx.ftz.f32 %d, %a;", e, 2), Unit("tanh.approx.f32", "tanh.approx.f32 %d, %a;", e, 1 << 13),
-            Unit("sin.approx.ftz.f32", "sin.approx.ftz.f32 %d, %a;", e, 1 << 20), Unit("cos.approx.ftz.f32", "cos.approx.ftz.f32 %d, %a;", e, 1 << 20),
-            Unit("div.approx.ftz.f32", "div.approx.ftz.f32 %d, %a, %b;", e, 2), Unit("div.full.f32", "div.full.f32 %d, %a, %b;", e, 2),
-            Unit("ex2.approx.ftz.bf16x2", "ex2.approx.ftz.bf16x2 %d, %a;", e, 1), Unit("ex2.approx.f16x2", "ex2.approx.f16x2 %d, %a;", ("f16",) * 3, 1),
-            Unit("tanh.approx.f16x2", "tanh.approx.f16x2 %d, %a;", ("f16",) * 3, 1), Unit("tanh.approx.bf16x2", "tanh.approx.bf16x2 %d, %a;", e, 1)]  # fmt: skip
+    return [
+        Unit("ex2.approx.ftz.f32", "ex2.approx.ftz.f32 %d, %a;", e, 2),
+        Unit("ex2.approx.f32", "ex2.approx.f32 %d, %a;", e, 2),
+        Unit("lg2.approx.ftz.f32", "lg2.approx.ftz.f32 %d, %a;", e, 4, 2.0**-21),
+        Unit("lg2.approx.f32", "lg2.approx.f32 %d, %a;", e, 4, 2.0**-21),
+        Unit("rcp.approx.ftz.f32", "rcp.approx.ftz.f32 %d, %a;", e, 1),
+        Unit("rsqrt.approx.ftz.f32", "rsqrt.approx.ftz.f32 %d, %a;", e, 2),
+        Unit("sqrt.approx.ftz.f32", "sqrt.approx.ftz.f32 %d, %a;", e, 2),
+        Unit("tanh.approx.f32", "tanh.approx.f32 %d, %a;", e, 1 << 13),
+        Unit("sin.approx.ftz.f32", "sin.approx.ftz.f32 %d, %a;", e, 1 << 20),
+        Unit("cos.approx.ftz.f32", "cos.approx.ftz.f32 %d, %a;", e, 1 << 20),
+        Unit("div.approx.ftz.f32", "div.approx.ftz.f32 %d, %a, %b;", e, 2),
+        Unit("div.full.f32", "div.full.f32 %d, %a, %b;", e, 2),
+        Unit("ex2.approx.ftz.bf16x2", "ex2.approx.ftz.bf16x2 %d, %a;", e, 1),
+        Unit("ex2.approx.f16x2", "ex2.approx.f16x2 %d, %a;", ("f16",) * 3, 1),
+        Unit("tanh.approx.f16x2", "tanh.approx.f16x2 %d, %a;", ("f16",) * 3, 1),
+        Unit("tanh.approx.bf16x2", "tanh.approx.bf16x2 %d, %a;", e, 1),
+    ]
 
 
 def _integer_units() -> list[Unit]:
@@ -237,28 +315,56 @@ def _integer_units() -> list[Unit]:
     units += [
         Unit(f"mad.wide.{ty}", pair + f"mad.wide.{ty} %x, %a, %b, %y; mov.b64 {{%d, %e}}, %x;") for ty in ("s32", "u32")
     ]
-    units += [Unit(f"{op}.{ty}", pair + f"{op}.{ty} %z, %x, %y; mov.b64 {{%d, %e}}, %z;")
-              for op in ("add", "sub", "mul.lo", "mul.hi", "min", "max", "div", "rem") for ty in ("s64", "u64")]  # fmt: skip
+    units += [
+        Unit(f"{op}.{ty}", pair + f"{op}.{ty} %z, %x, %y; mov.b64 {{%d, %e}}, %z;")
+        for op in ("add", "sub", "mul.lo", "mul.hi", "min", "max", "div", "rem")
+        for ty in ("s64", "u64")
+    ]
     units += [Unit(f"{op}.b64", pair + f"{op}.b64 %z, %x, %y; mov.b64 {{%d, %e}}, %z;") for op in ("and", "or", "xor")]
     units += [
         Unit(f"{op}64", pair + f"{op}64 %z, %x, %c; mov.b64 {{%d, %e}}, %z;", bbs) for op in ("shl.b", "shr.u", "shr.s")
     ]
     units += [Unit(f"sad.{ty}", f"sad.{ty} %d, %a, %b, %c;") for ty in ("s32", "u32")]
-    units += [Unit("addc", "add.cc.u32 %d, %a, %b; addc.u32 %e, %a, %c;"), Unit("subc", "sub.cc.u32 %d, %a, %b; subc.u32 %e, %a, %c;"),
-              Unit("abs.s32", "abs.s32 %d, %a;"), Unit("neg.s32", "neg.s32 %d, %a;"), Unit("not.b32", "not.b32 %d, %a;"), Unit("cnot.b32", "cnot.b32 %d, %a;"),
-              Unit("popc.b32", "popc.b32 %d, %a;"), Unit("clz.b32", "clz.b32 %d, %a;"), Unit("brev.b32", "brev.b32 %d, %a;"),
-              Unit("bfind.u32", "bfind.u32 %d, %a;"), Unit("bfind.s32", "bfind.s32 %d, %a;"), Unit("bfind.shiftamt.u32", "bfind.shiftamt.u32 %d, %a;"),
-              Unit("popc.b64", pair + "popc.b64 %d, %x;"), Unit("clz.b64", pair + "clz.b64 %d, %x;"),
-              Unit("bfe.u32", "bfe.u32 %d, %a, %b, %c;", bss), Unit("bfe.s32", "bfe.s32 %d, %a, %b, %c;", bss),
-              Unit("bfi.b32", "bfi.b32 %d, %a, %b, %c, 7;", bbs), Unit("bmsk.clamp", "bmsk.clamp.b32 %d, %b, %c;", bss), Unit("bmsk.wrap", "bmsk.wrap.b32 %d, %b, %c;", bss),
-              Unit("szext.clamp.s32", "szext.clamp.s32 %d, %a, %b;", bss), Unit("szext.wrap.u32", "szext.wrap.u32 %d, %a, %b;", bss),
-              Unit("shf.l.wrap", "shf.l.wrap.b32 %d, %a, %b, %c;", bbs), Unit("shf.r.clamp", "shf.r.clamp.b32 %d, %a, %b, %c;", bbs),
-              Unit("prmt", "prmt.b32 %d, %a, %b, %c;"), Unit("dp4a.s32.u32", "dp4a.s32.u32 %d, %a, %b, %c;"), Unit("dp2a.lo.s32.s32", "dp2a.lo.s32.s32 %d, %a, %b, %c;"),
-              Unit("fns.b32", "mov.b32 %t0, 1; fns.b32 %d, %a, 0, %t0;")]  # fmt: skip
+    units += [
+        Unit("addc", "add.cc.u32 %d, %a, %b; addc.u32 %e, %a, %c;"),
+        Unit("subc", "sub.cc.u32 %d, %a, %b; subc.u32 %e, %a, %c;"),
+        Unit("abs.s32", "abs.s32 %d, %a;"),
+        Unit("neg.s32", "neg.s32 %d, %a;"),
+        Unit("not.b32", "not.b32 %d, %a;"),
+        Unit("cnot.b32", "cnot.b32 %d, %a;"),
+        Unit("popc.b32", "popc.b32 %d, %a;"),
+        Unit("clz.b32", "clz.b32 %d, %a;"),
+        Unit("brev.b32", "brev.b32 %d, %a;"),
+        Unit("bfind.u32", "bfind.u32 %d, %a;"),
+        Unit("bfind.s32", "bfind.s32 %d, %a;"),
+        Unit("bfind.shiftamt.u32", "bfind.shiftamt.u32 %d, %a;"),
+        Unit("popc.b64", pair + "popc.b64 %d, %x;"),
+        Unit("clz.b64", pair + "clz.b64 %d, %x;"),
+        Unit("bfe.u32", "bfe.u32 %d, %a, %b, %c;", bss),
+        Unit("bfe.s32", "bfe.s32 %d, %a, %b, %c;", bss),
+        Unit("bfi.b32", "bfi.b32 %d, %a, %b, %c, 7;", bbs),
+        Unit("bmsk.clamp", "bmsk.clamp.b32 %d, %b, %c;", bss),
+        Unit("bmsk.wrap", "bmsk.wrap.b32 %d, %b, %c;", bss),
+        Unit("szext.clamp.s32", "szext.clamp.s32 %d, %a, %b;", bss),
+        Unit("szext.wrap.u32", "szext.wrap.u32 %d, %a, %b;", bss),
+        Unit("shf.l.wrap", "shf.l.wrap.b32 %d, %a, %b, %c;", bbs),
+        Unit("shf.r.clamp", "shf.r.clamp.b32 %d, %a, %b, %c;", bbs),
+        Unit("prmt", "prmt.b32 %d, %a, %b, %c;"),
+        Unit("dp4a.s32.u32", "dp4a.s32.u32 %d, %a, %b, %c;"),
+        Unit("dp2a.lo.s32.s32", "dp2a.lo.s32.s32 %d, %a, %b, %c;"),
+        Unit("fns.b32", "mov.b32 %t0, 1; fns.b32 %d, %a, 0, %t0;"),
+    ]
     units += [Unit(f"prmt.{m}", f"prmt.b32.{m} %d, %a, %b, %c;") for m in ("f4e", "b4e", "rc8", "ecl", "ecr", "rc16")]
     units += [Unit(f"lop3.{lut:#x}", f"lop3.b32 %d, %a, %b, %c, {lut};") for lut in (0x96, 0xE8, 0xCA, 0x1B, 0x80)]
-    units += [Unit(f"setp.{op}.{ty}", f"setp.{op}.{ty} %p|%q, %a, %b; selp.b32 %d, 1, 2, %p; selp.b32 %e, 1, 2, %q;", ("small", "small", "small"))
-              for op in ("lt", "ge", "ne") for ty in ("s32", "u32")]  # fmt: skip
+    units += [
+        Unit(
+            f"setp.{op}.{ty}",
+            f"setp.{op}.{ty} %p|%q, %a, %b; selp.b32 %d, 1, 2, %p; selp.b32 %e, 1, 2, %q;",
+            ("small", "small", "small"),
+        )
+        for op in ("lt", "ge", "ne")
+        for ty in ("s32", "u32")
+    ]
     units += [Unit(f"slct.{ty}.s32", f"slct.{ty}.s32 %d, %a, %b, %c;") for ty in ("b32",)]
     return units
 
@@ -279,11 +385,13 @@ def _warp_units() -> list[Unit]:
         Unit(f"vote.{m}", f"setp.lt.u32 %p, %a, 0x80000000; vote.sync.{m}.pred %q, %p, {mask}; selp.b32 %d, 1, 2, %q;")
         for m in ("all", "any", "uni")
     ]
-    units += [Unit("vote.ballot", f"setp.lt.u32 %p, %a, 0x80000000; vote.sync.ballot.b32 %d, %p, {mask};"),
-              Unit("match.any", f"and.b32 %t0, %a, 3; match.any.sync.b32 %d, %t0, {mask};"),
-              Unit("match.all", f"shr.u32 %t0, %lane, 6; match.all.sync.b32 %d|%p, %t0, {mask}; selp.b32 %e, 1, 2, %p;"),
-              Unit("activemask", "activemask.b32 %d;"),
-              Unit("elect", "elect.sync %d|%p, 0xffffffff; selp.b32 %e, 1, 2, %p;")]  # fmt: skip
+    units += [
+        Unit("vote.ballot", f"setp.lt.u32 %p, %a, 0x80000000; vote.sync.ballot.b32 %d, %p, {mask};"),
+        Unit("match.any", f"and.b32 %t0, %a, 3; match.any.sync.b32 %d, %t0, {mask};"),
+        Unit("match.all", f"shr.u32 %t0, %lane, 6; match.all.sync.b32 %d|%p, %t0, {mask}; selp.b32 %e, 1, 2, %p;"),
+        Unit("activemask", "activemask.b32 %d;"),
+        Unit("elect", "elect.sync %d|%p, 0xffffffff; selp.b32 %e, 1, 2, %p;"),
+    ]
     units += [
         Unit(f"redux.{op}", f"redux.sync.{op} %d, %a, {mask};")
         for op in ("add.s32", "add.u32", "min.s32", "max.u32", "and.b32", "or.b32", "xor.b32")

@@ -42,18 +42,35 @@ def _matrix_units() -> list[Unit]:
             f"and.b32 %t0, %{src}, {1 << i}; setp.ne.u32 %p, %t0, 0; selp.b32 %m{i}, {whole}, 0, %p; "
             for i, src in enumerate("aaabbb")
         )
-        units.append(Unit(f"mma.m16n8k16.{ty}", "{.reg .b32 %m<6>; .reg .f32 %acc<4>; " + pick + f"""
+        units.append(
+            Unit(
+                f"mma.m16n8k16.{ty}",
+                "{.reg .b32 %m<6>; .reg .f32 %acc<4>; "
+                + pick
+                + f"""
   cvt.rn.f32.u32 %acc0, %lane; mov.f32 %acc1, 0f3F800000; mov.f32 %acc2, 0f40000000; mov.f32 %acc3, %acc0;
   mma.sync.aligned.m16n8k16.row.col.f32.{ty}.{ty}.f32 {{%acc0, %acc1, %acc2, %acc3}}, {{%m0, %m1, %m2, %m3}}, {{%m4, %m5}}, {{%acc0, %acc1, %acc2, %acc3}};
-  add.f32 %acc0, %acc0, %acc2; add.f32 %acc1, %acc1, %acc3; mov.b32 %d, %acc0; mov.b32 %e, %acc1; }}"""))  # fmt: skip
+  add.f32 %acc0, %acc0, %acc2; add.f32 %acc1, %acc1, %acc3; mov.b32 %d, %acc0; mov.b32 %e, %acc1; }}""",
+            )
+        )
     return units
 
 
 def _memory_units() -> list[Unit]:
-    units = [Unit(f"ld.shared.{ty}", f"{_OWN_ROW} and.b32 %t0, %b, 15; and.b32 %t0, %t0, {16 - size}; add.u32 %t0, %t0, %row; {load}")
-             for ty, size, load in (("s8", 1, "ld.shared.s8 %d, [%t0];"), ("u8", 1, "ld.shared.u8 %d, [%t0];"), ("s16", 2, "ld.shared.s16 %d, [%t0];"),
-                                    ("b32", 4, "ld.shared.b32 %d, [%t0];"), ("v2", 8, "ld.shared.v2.b32 {%d, %e}, [%t0];"),
-                                    ("b64", 8, "ld.shared.b64 %x, [%t0]; mov.b64 {%d, %e}, %x;"))]  # fmt: skip
+    units = [
+        Unit(
+            f"ld.shared.{ty}",
+            f"{_OWN_ROW} and.b32 %t0, %b, 15; and.b32 %t0, %t0, {16 - size}; add.u32 %t0, %t0, %row; {load}",
+        )
+        for ty, size, load in (
+            ("s8", 1, "ld.shared.s8 %d, [%t0];"),
+            ("u8", 1, "ld.shared.u8 %d, [%t0];"),
+            ("s16", 2, "ld.shared.s16 %d, [%t0];"),
+            ("b32", 4, "ld.shared.b32 %d, [%t0];"),
+            ("v2", 8, "ld.shared.v2.b32 {%d, %e}, [%t0];"),
+            ("b64", 8, "ld.shared.b64 %x, [%t0]; mov.b64 {%d, %e}, %x;"),
+        )
+    ]
     for op in ("add.u32", "min.s32", "max.u32", "and.b32", "or.b32", "xor.b32", "inc.u32", "dec.u32", "exch.b32"):
         units.append(
             Unit(f"atom.shared.{op}", f"{_OWN_ROW} atom.shared.{op} %d, [%row+4], %a; ld.shared.b32 %e, [%row+4];")
@@ -117,14 +134,44 @@ def _barrier_units() -> list[Unit]:
     return [
         sequence("all_arrive", 128, arrive, arrive, arrive),
         sequence("one_by_one", 2, one, one, one, one, one),
-        sequence("count", 5, "@%p mbarrier.arrive.shared::cta.b64 _, [%bar], 4;", one, "@%p mbarrier.arrive.shared::cta.b64 _, [%bar], 5;"),
-        sequence("tx", 1, "@%p mbarrier.arrive.expect_tx.shared::cta.b64 _, [%bar], 64;",
-                 "@%p mbarrier.complete_tx.shared::cta.relaxed.cta.b64 [%bar], 32;", "@%p mbarrier.complete_tx.shared::cta.relaxed.cta.b64 [%bar], 32;", one),
-        sequence("tx_first", 1, "@%p mbarrier.expect_tx.relaxed.cta.shared::cta.b64 [%bar], 16;", one,
-                 "@%p mbarrier.complete_tx.shared::cta.relaxed.cta.b64 [%bar], 16;"),
-        sequence("drop", 3, "@%p mbarrier.arrive_drop.shared::cta.b64 _, [%bar];", "@%p mbarrier.arrive.shared::cta.b64 _, [%bar], 2;", "@%p mbarrier.arrive.shared::cta.b64 _, [%bar], 2;", one),
-        sequence("pending", 7, one, "mbarrier.arrive.noComplete.shared::cta.b64 %st, [%bar], 1;".replace("mbar", "@%p mbar", 1) + " @%p mbarrier.pending_count.b64 %e, %st;"),
-    ]  # fmt: skip
+        sequence(
+            "count",
+            5,
+            "@%p mbarrier.arrive.shared::cta.b64 _, [%bar], 4;",
+            one,
+            "@%p mbarrier.arrive.shared::cta.b64 _, [%bar], 5;",
+        ),
+        sequence(
+            "tx",
+            1,
+            "@%p mbarrier.arrive.expect_tx.shared::cta.b64 _, [%bar], 64;",
+            "@%p mbarrier.complete_tx.shared::cta.relaxed.cta.b64 [%bar], 32;",
+            "@%p mbarrier.complete_tx.shared::cta.relaxed.cta.b64 [%bar], 32;",
+            one,
+        ),
+        sequence(
+            "tx_first",
+            1,
+            "@%p mbarrier.expect_tx.relaxed.cta.shared::cta.b64 [%bar], 16;",
+            one,
+            "@%p mbarrier.complete_tx.shared::cta.relaxed.cta.b64 [%bar], 16;",
+        ),
+        sequence(
+            "drop",
+            3,
+            "@%p mbarrier.arrive_drop.shared::cta.b64 _, [%bar];",
+            "@%p mbarrier.arrive.shared::cta.b64 _, [%bar], 2;",
+            "@%p mbarrier.arrive.shared::cta.b64 _, [%bar], 2;",
+            one,
+        ),
+        sequence(
+            "pending",
+            7,
+            one,
+            "mbarrier.arrive.noComplete.shared::cta.b64 %st, [%bar], 1;".replace("mbar", "@%p mbar", 1)
+            + " @%p mbarrier.pending_count.b64 %e, %st;",
+        ),
+    ]
 
 
 UNITS: tuple[Unit, ...] = (*_matrix_units(), *_memory_units(), *_barrier_units())

@@ -23,8 +23,15 @@ def run_unit(driver: Driver, unit: Unit, num_elems: int = NUM_ELEMS) -> np.ndarr
 
 def encode_map(driver: Driver, unit: TmaUnit) -> bytes:
     """The tensor map of the unit, at base address 0x10000000, as a real driver encodes it."""
-    return driver.encode_tiled(0x10000000, MAP_TYPES[unit.dtype][0], unit.dims, unit.strides_bytes, unit.box,
-                               unit.elem_strides or (1,) * len(unit.dims), SWIZZLES[unit.swizzle])  # fmt: skip
+    return driver.encode_tiled(
+        0x10000000,
+        MAP_TYPES[unit.dtype][0],
+        unit.dims,
+        unit.strides_bytes,
+        unit.box,
+        unit.elem_strides or (1,) * len(unit.dims),
+        SWIZZLES[unit.swizzle],
+    )
 
 
 def run_tma(driver: Driver, unit: TmaUnit, tensor_map: bytes) -> np.ndarray:

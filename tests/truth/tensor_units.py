@@ -64,8 +64,20 @@ dump:
 """
 
 # CUtensorMapDataType and CUtensorMapSwizzle of the driver interface.
-MAP_TYPES = {"u8": (0, 1), "u16": (1, 2), "u32": (2, 4), "s32": (3, 4), "u64": (4, 8), "s64": (5, 8),
-             "f16": (6, 2), "f32": (7, 4), "f64": (8, 8), "bf16": (9, 2), "f32.ftz": (10, 4), "tf32": (11, 4)}  # fmt: skip
+MAP_TYPES = {
+    "u8": (0, 1),
+    "u16": (1, 2),
+    "u32": (2, 4),
+    "s32": (3, 4),
+    "u64": (4, 8),
+    "s64": (5, 8),
+    "f16": (6, 2),
+    "f32": (7, 4),
+    "f64": (8, 8),
+    "bf16": (9, 2),
+    "f32.ftz": (10, 4),
+    "tf32": (11, 4),
+}
 SWIZZLES = {"none": 0, "32B": 1, "64B": 2, "128B": 3}
 
 
@@ -180,16 +192,37 @@ def _tma_units() -> list[TmaUnit]:
         units.append(TmaUnit("load", "f16", (64, 9, 5, 3), (width // 2, 5, 3, 1), (-8, 6, -2, 2), swizzle))
         units.append(TmaUnit("store", "f16", (64, 7, 5, 3, 4), (width // 2, 4, 3, 2, 2), (48, 5, 3, 2, 1), swizzle, 32))
         units.append(TmaUnit("add", "f32", (32, 20), (width // 4, 8), (4, 15), swizzle))
-    units += [TmaUnit("load", "u8", (200,), (64,), (160,)), TmaUnit("load", "u64", (20, 6), (4, 3), (18, 4)),
-              TmaUnit("load", "tf32", (32, 10), (16, 4), (20, 8)), TmaUnit("load", "f32.ftz", (32, 10), (16, 4), (20, 8)),
-              TmaUnit("load", "f16", (64, 40), (32, 16), (0, 4), elem_strides=(1, 2)),
-              TmaUnit("load", "f16", (64, 40), (32, 16), (104, 4)), TmaUnit("load", "f16", (64, 40), (32, 16), (-40, 4))]  # fmt: skip
-    units += [TmaUnit(op, dtype, (32, 20), (16, 8), (24, 15)) for op, dtype in
-              (("add", "f16"), ("add", "bf16"), ("min", "f16"), ("max", "bf16"), ("add", "u32"), ("min", "s32"), ("max", "u32"),
-               ("and", "u32"), ("or", "u32"), ("xor", "u32"), ("add", "u64"))]  # fmt: skip
+    units += [
+        TmaUnit("load", "u8", (200,), (64,), (160,)),
+        TmaUnit("load", "u64", (20, 6), (4, 3), (18, 4)),
+        TmaUnit("load", "tf32", (32, 10), (16, 4), (20, 8)),
+        TmaUnit("load", "f32.ftz", (32, 10), (16, 4), (20, 8)),
+        TmaUnit("load", "f16", (64, 40), (32, 16), (0, 4), elem_strides=(1, 2)),
+        TmaUnit("load", "f16", (64, 40), (32, 16), (104, 4)),
+        TmaUnit("load", "f16", (64, 40), (32, 16), (-40, 4)),
+    ]
+    units += [
+        TmaUnit(op, dtype, (32, 20), (16, 8), (24, 15))
+        for op, dtype in (
+            ("add", "f16"),
+            ("add", "bf16"),
+            ("min", "f16"),
+            ("max", "bf16"),
+            ("add", "u32"),
+            ("min", "s32"),
+            ("max", "u32"),
+            ("and", "u32"),
+            ("or", "u32"),
+            ("xor", "u32"),
+            ("add", "u64"),
+        )
+    ]
     # A GPU traps on these: a first coordinate that is not a multiple of 16 bytes, and a negative one in a store.
-    units += [TmaUnit("load", "f16", (64, 40), (32, 16), (100, 4)), TmaUnit("store", "f16", (64, 40), (32, 32), (16, -5)),
-              TmaUnit("add", "f16", (64, 40), (32, 8), (-8, 4))]  # fmt: skip
+    units += [
+        TmaUnit("load", "f16", (64, 40), (32, 16), (100, 4)),
+        TmaUnit("store", "f16", (64, 40), (32, 32), (16, -5)),
+        TmaUnit("add", "f16", (64, 40), (32, 8), (-8, 4)),
+    ]
     return units
 
 
@@ -211,8 +244,19 @@ class WgmmaUnit:
 
     @property
     def name(self) -> str:
-        parts = [self.a_type, self.b_type, self.d_type, f"n{self.n}", "-".join(map(str, self.a_layout)), "-".join(map(str, self.b_layout)),
-                 "t%d%d" % self.transpose, "s%d%d" % self.signs, "o%d-%d" % self.start_bytes, self.values, f"d{self.scale_d}"]  # fmt: skip
+        parts = [
+            self.a_type,
+            self.b_type,
+            self.d_type,
+            f"n{self.n}",
+            "-".join(map(str, self.a_layout)),
+            "-".join(map(str, self.b_layout)),
+            "t{}{}".format(*self.transpose),
+            "s{}{}".format(*self.signs),
+            "o{}-{}".format(*self.start_bytes),
+            self.values,
+            f"d{self.scale_d}",
+        ]
         return "wgmma." + ".".join(parts)
 
     @property
@@ -331,9 +375,11 @@ def _wgmma_units() -> list[WgmmaUnit]:
         if a != "tf32" and a != "bf16":
             units.append(WgmmaUnit(a, b, 64, d_type="f16"))
     for ty, swizzle in itertools.product(("f16", "bf16"), _MN_MAJOR):
-        units += [WgmmaUnit(ty, ty, 64, _MN_MAJOR[swizzle], _K_MAJOR["128B"], (1, 0)),
-                  WgmmaUnit(ty, ty, 128, _K_MAJOR["128B"], _MN_MAJOR[swizzle], (0, 1)),
-                  WgmmaUnit(ty, ty, 64, ("reg", 0, 0), _MN_MAJOR[swizzle], (0, 1))]  # fmt: skip
+        units += [
+            WgmmaUnit(ty, ty, 64, _MN_MAJOR[swizzle], _K_MAJOR["128B"], (1, 0)),
+            WgmmaUnit(ty, ty, 128, _K_MAJOR["128B"], _MN_MAJOR[swizzle], (0, 1)),
+            WgmmaUnit(ty, ty, 64, ("reg", 0, 0), _MN_MAJOR[swizzle], (0, 1)),
+        ]
     return units
 
 
