@@ -131,6 +131,47 @@ void check_k96() {
   CHECK_ERROR(bench.run(op), "K = 96 needs sm_103a");
 }
 
+// The factors of K = 96 may go on in the next group of columns. All elements are 1; factor i of the tile (row r of A)
+// is 2^((i + r) % 4), of B 2^(i % 3).
+void check_k96_factors(const Case& c, uint32_t n, uint32_t id) {
+  const uint32_t factors = 96 / c.block, step_a = 4, step_b = n > 128 ? 8 : 4;
+  Case with_n = c;
+  with_n.n = n;
+  with_n.target = Target::sm_103a;
+  Bench bench(with_n);
+  Memory& m = bench.memory[0];
+  std::fill(m.smem.begin(), m.smem.end(), 0x22);
+  for (uint32_t row = 0; row < std::max(n, 128u); ++row)
+    for (uint32_t i = 0; i < 12; ++i)
+      for (uint32_t quarter = 0; quarter < 4; ++quarter) {
+        const uint32_t lane = quarter * 32 + row % 32, shift = i % 4 * 8;
+        const auto put = [&](uint32_t column, uint32_t code) {
+          uint32_t& cell = m.cell(lane, column);
+          cell = (cell & ~(0xffu << shift)) | code << shift;
+        };
+        if (row < 128) put(sfa_column + i / 4 * step_a + row / 32, 127 + (i + row) % 4);
+        if (row < n) put(sfb_column + i / 4 * step_b + row / 32, 127 + i % 3);
+      }
+  UmmaOperands op = bench.operands();
+  op.accumulate = false;
+  op.instruction_descriptor |= 1u << 31 | id << 4 | id << 29;
+  CHECK_EQ(bench.run(op), "", "id", id);
+  for (uint32_t row = 0; row < 128; ++row) {
+    double want = 0;
+    for (uint32_t i = id; i < id + factors; ++i)
+      want += c.block * std::ldexp(1.0, static_cast<int>((i + row) % 4 + i % 3));
+    CHECK_EQ(bench.actual(row, 7), want, "row", row, "id", id, "block", c.block);
+    CHECK_EQ(bench.actual(row, n - 1), want, "row", row, "id", id, "block", c.block);
+  }
+}
+
+void check_k96_scale_ids() {
+  for (uint32_t n : {64u, 128u, 256u}) {
+    for (uint32_t id : {0u, 1u, 2u, 3u}) check_k96_factors(of(MmaKind::mxf4, 32, NumberFormat::ue8m0), n, id);
+    for (uint32_t id : {0u, 2u}) check_k96_factors(of(MmaKind::mxf4nvf4, 16, NumberFormat::ue8m0), n, id);
+  }
+}
+
 }  // namespace
 
 int main() {
@@ -140,5 +181,6 @@ int main() {
   check_extreme_scales();
   check_missing_copies();
   check_k96();
+  check_k96_scale_ids();
   return check::result();
 }

@@ -254,10 +254,11 @@ class Bench {
 inline void check_case(const Case& c) {
   Bench bench(c);
   const Error error = bench.run(bench.operands());
-  if (!CHECK_EQ(error, "", name(c))) return;
+  const std::string case_name = name(c);
+  if (!CHECK_EQ(error, "", case_name)) return;
   for (uint32_t row = 0; row < c.m; ++row)
     for (uint32_t col = 0; col < c.n; ++col)
-      if (!CHECK_EQ(bench.actual(row, col), bench.expected(row, col), name(c), "row", row, "column", col)) return;
+      if (!CHECK_EQ(bench.actual(row, col), bench.expected(row, col), case_name, "row", row, "column", col)) return;
 }
 
 }  // namespace umma_test

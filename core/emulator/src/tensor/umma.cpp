@@ -102,23 +102,32 @@ struct ScaleSource {
   uint32_t first_quarter, num_quarters;  // the 32-lane quarters that must hold the same
 };
 
-// factors[row * factors_per_row + f]. The hardware reads a copy in each quarter of the lanes; copies that differ are an
-// error of the kernel.
+// The 32-bit cell of a row in one group of columns, if all its copies agree in the bytes of `mask`. The hardware reads
+// a copy in each quarter of the lanes; copies that differ are an error of the kernel.
+Error read_scale_cell(const uint32_t* column, const ScaleSource& source, uint32_t row, uint32_t mask, uint32_t& cell) {
+  const uint32_t first_lane = source.first_quarter * 32 + row % 32;
+  cell = column[first_lane];
+  for (uint32_t lane = first_lane + 32; lane < first_lane + 32 * source.num_quarters; lane += 32)
+    if ((column[lane] ^ cell) & mask)
+      return message("tcgen05.mma: the scale factors of ", source.operand, " for row ", row,
+                     " differ between TMEM lanes ", first_lane, " (", Hex{cell}, ") and ", lane, " (",
+                     Hex{column[lane]}, "); each quarter of the lanes must hold a copy");
+  return {};
+}
+
+// factors[row * factors_per_row + f].
 Error read_scales(const UmmaPlan& plan, const TmemView& tmem, const ScaleSource& source, std::vector<float>& factors) {
-  const uint32_t per_row = plan.shape.k_elems / plan.scale_block_elems;
-  const uint32_t mask = (per_row == 4 ? ~0u : (1u << 8 * per_row) - 1) << 8 * source.first_id;
+  const uint32_t per_row = plan.factors_per_row();
   factors.resize(size_t{source.num_rows} * per_row);
-  for (uint32_t row = 0; row < source.num_rows; ++row) {
-    const uint32_t* column = tmem.column(tmem_column(source.address) + row / 32);
-    const uint32_t word = column[source.first_quarter * 32 + row % 32];
-    for (uint32_t q = source.first_quarter + 1; q < source.first_quarter + source.num_quarters; ++q)
-      if (const uint32_t other = column[q * 32 + row % 32]; (other ^ word) & mask)
-        return message("tcgen05.mma: the scale factors of ", source.operand, " for row ", row,
-                       " differ between TMEM lanes ", source.first_quarter * 32 + row % 32, " (", Hex{word}, ") and ",
-                       q * 32 + row % 32, " (", Hex{other}, "); each quarter of the lanes must hold a copy");
-    for (uint32_t f = 0; f < per_row; ++f)
-      factors[row * per_row + f] = decode(word >> 8 * (source.first_id + f), plan.shape.scale_format);
-  }
+  for (uint32_t row = 0; row < source.num_rows; ++row)
+    for (uint32_t f = 0; f < per_row; ++f) {
+      const uint32_t group = (source.first_id + f) / 4, shift = (source.first_id + f) % 4 * 8;
+      const uint32_t column = tmem_column(source.address) + group * UmmaPlan::scale_group_columns(source.num_rows);
+      uint32_t cell = 0;
+      if (Error e = read_scale_cell(tmem.column(column + row / 32), source, row, 0xffu << shift, cell); !e.empty())
+        return e;
+      factors[row * per_row + f] = decode(cell >> shift, plan.shape.scale_format);
+    }
   return {};
 }
 
@@ -137,7 +146,7 @@ Error run_block_scaled(const TileWork& work) {
 
   if (!plan.operands.accumulate)
     for (uint32_t col = 0; col < num_cols; ++col) std::fill_n(work.d_column(col), num_rows, 0u);
-  const uint32_t per_row = plan.shape.k_elems / plan.scale_block_elems;
+  const uint32_t per_row = plan.factors_per_row();
   const Scratch<float> sums = make_scratch<float>(size_t{num_rows} * num_cols);
   for (uint32_t f = 0; f < per_row; ++f) {
     GemmOperands block = work.panels;

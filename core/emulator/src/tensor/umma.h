@@ -83,6 +83,11 @@ struct UmmaPlan {
   // TMEM columns touched, from the operand's address on; 0 where the operand is not in TMEM.
   uint32_t d_columns = 0, a_columns = 0, sfa_columns = 0, sfb_columns = 0;
 
+  uint32_t factors_per_row() const { return shape.k_elems / scale_block_elems; }
+  // Scale factors of row i (of M or N), four a 32-bit cell: in column i / 32 of a group of columns; the next four along
+  // K are in the next group. Groups hold whole 128 rows, as CuTe lays them out.
+  static constexpr uint32_t scale_group_columns(uint32_t num_rows) { return (num_rows + 127) / 128 * 4; }
+
   uint64_t num_macs() const { return uint64_t{1} * shape.m_rows * shape.n_cols * shape.k_elems; }
 };
 

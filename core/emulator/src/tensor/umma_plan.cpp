@@ -153,13 +153,12 @@ Expected<uint32_t> scale_block_elems(const UmmaOperands& op, const InstructionDe
   return d.k_elems / factors;
 }
 
-// The bytes of a 32-bit cell that a row's scale factors take: they may not pass its end.
-Error check_scale_id(MmaKind kind, const char* field, uint32_t id, uint32_t factors) {
-  if (factors > 4)
-    return message("tcgen05.mma.kind::", mma_kind_name(kind), ": ", factors,
-                   " scale factors a row (K = 96 in blocks of 16) are not supported");
-  if (id + factors > 4) return describe(kind, field, id, "one from which the row's factors fit in four bytes");
-  if (factors == 2 && id % 2 != 0) return describe(kind, field, id, "0 or 2 for two factors a row");
+// A row's factors fill the bytes of a 32-bit cell from the id on; only those of K = 96 may go on in the next cell.
+Error check_scale_id(MmaKind kind, const char* field, uint32_t id, const UmmaPlan& plan) {
+  const uint32_t factors = plan.factors_per_row();
+  if (plan.shape.k_elems != 96 && id + factors > 4)
+    return describe(kind, field, id, "one from which the row's factors fit in four bytes");
+  if (factors % 2 == 0 && id % 2 != 0) return describe(kind, field, id, "0 or 2 for an even number of factors a row");
   return {};
 }
 
@@ -167,6 +166,11 @@ Error check_columns(const char* operand, uint32_t address, uint32_t num_columns)
   if (tmem_column(address) + num_columns <= TmemView::num_columns) return {};
   return message("tcgen05.mma: ", operand, " at TMEM address ", Hex{address}, " takes ", num_columns,
                  " columns and passes column 511");
+}
+
+uint32_t scale_columns(const UmmaPlan& plan, uint32_t id, uint32_t num_rows) {
+  const uint32_t last_group = (id + plan.factors_per_row() - 1) / 4;
+  return last_group * UmmaPlan::scale_group_columns(num_rows) + (num_rows + 31) / 32;
 }
 
 void lay_out_tiles(UmmaPlan& plan) {
@@ -205,8 +209,8 @@ Error check_tmem(UmmaPlan& plan) {
     if (Error e = check_columns("A", a_address, plan.a_columns); !e.empty()) return e;
   }
   if (plan.scale_block_elems == 0) return {};
-  plan.sfa_columns = (plan.a_rows_per_cta + 31) / 32;
-  plan.sfb_columns = (plan.tile_cols + 31) / 32;
+  plan.sfa_columns = scale_columns(plan, plan.shape.sfa_id, plan.a_rows_per_cta);
+  plan.sfb_columns = scale_columns(plan, plan.shape.sfb_id, plan.tile_cols);
   const uint32_t sfa = op.sfa_address & 0x3fffffff, sfb = op.sfb_address & 0x3fffffff;
   if (tmem_lane(sfa) != 0 || tmem_lane(sfb) != 0)
     return message("tcgen05.mma: scale factors at TMEM addresses ", Hex{sfa}, " and ", Hex{sfb}, ", want lane 0");
@@ -295,10 +299,10 @@ Expected<UmmaPlan> plan_umma(const UmmaOperands& op, uint32_t smem_bytes) {
   if (!block.ok()) return Result::failure(block.error);
   plan.scale_block_elems = block.value;
   if (plan.scale_block_elems) {
-    const uint32_t factors = plan.shape.k_elems / plan.scale_block_elems;
-    if (Error e = check_scale_id(op.kind, "the scale-factor id of A", plan.shape.sfa_id, factors); !e.empty())
+    const InstructionDescriptor& d = plan.shape;
+    if (Error e = check_scale_id(op.kind, "the scale-factor id of A", d.sfa_id, plan); !e.empty())
       return Result::failure(e);
-    if (Error e = check_scale_id(op.kind, "the scale-factor id of B", plan.shape.sfb_id, factors); !e.empty())
+    if (Error e = check_scale_id(op.kind, "the scale-factor id of B", d.sfb_id, plan); !e.empty())
       return Result::failure(e);
   }
   lay_out_tiles(plan);
