@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Writes the cffi module (out-of-line, ABI mode) of the public headers; CMake runs it when pip builds.
 
-    python build_ffi.py OUTPUT.py HEADER...
+python build_ffi.py OUTPUT.py HEADER...
 """
 
 from __future__ import annotations
