@@ -10,6 +10,7 @@ from __future__ import annotations
 import functools
 from dataclasses import replace
 from math import inf
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -81,8 +82,9 @@ def emulator_runs() -> list[object]:
 
 
 @pytest.mark.parametrize(("arch", "schedule", "case"), emulator_runs())
-def test_emulator(arch: str, schedule: str, case: Case) -> None:
+def test_emulator(arch: str, schedule: str, case: Case, pack: Path) -> None:
     device = open_device(f"emulator:{arch}", schedule=schedule)
+    device.load_pack(pack)
     run_case(case, device)
     last = registry.get("fmha_fwd").last_launch
     if 0 in (case.shape.b, case.shape.sq):

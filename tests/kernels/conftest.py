@@ -1,0 +1,32 @@
+# SPDX-License-Identifier: Apache-2.0
+"""One pack of the kernels that the selected tests launch: compiled by all cores at once, and not one by one."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from opdeck.aot import build
+from opdeck.core import registry
+from opdeck.core.variant import Variant, fusion_key
+
+
+def wanted_rows(items: list[pytest.Item]) -> tuple[Variant, ...]:
+    """The rows that the parameters "arch" and "case" of tests call for, in priority order."""
+    wanted = set()
+    for item in items:
+        params = item.callspec.params if hasattr(item, "callspec") else {}
+        if {"arch", "case"} <= params.keys():
+            case = params["case"]
+            wanted.add((params["arch"], case.dtype, case.shape.d, fusion_key(case.fusion)))
+    rows = registry.variants("fmha_fwd")
+    return tuple(
+        row for row in rows if (row.arch, row.dtype, row.static_dims.get("dqk"), fusion_key(row.fusion)) in wanted
+    )
+
+
+@pytest.fixture(scope="session")
+def pack(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    rows = wanted_rows(request.session.items)
+    return build(rows, {"fmha_fwd": registry.schema("fmha_fwd")}, tmp_path_factory.mktemp("pack"), "kernels_of_tests")
