@@ -16,17 +16,18 @@ ROOT = Path(__file__).parents[1]
 # An editable install of opdeck, should there be one, must not answer for the wheel.
 USE_WHEEL = """\
 import sys
-sys.meta_path[:] = [finder for finder in sys.meta_path if "Editable" not in type(finder).__name__]
+sys.meta_path[:] = [finder for finder in sys.meta_path if "_editable_" not in finder.__module__]
 for name in [name for name in sys.modules if name.partition(".")[0] == "opdeck"]:
     del sys.modules[name]
 sys.path.insert(0, {folder!r})
-import opdeck.abi, opdeck.aot, opdeck.core.registry
+import opdeck.abi, opdeck.aot
+from opdeck.core import registry
 files = [opdeck.abi.library_path(), opdeck.abi.emulator_path(), *opdeck.abi.shim_sources()]
 for path in (opdeck.abi.__file__, opdeck.aot.__file__, opdeck.core.__file__, *files):
     assert str(path).startswith({folder!r}), path
 ffi, lib = opdeck.abi.lib()
 assert lib.opdeck_version() >> 16 == lib.OPDECK_VERSION_MAJOR
-assert "fmha_fwd" in opdeck.core.registry.registry.families()
+assert "fmha_fwd" in registry.families()
 assert "cutlass" not in sys.modules
 """
 
