@@ -15,7 +15,8 @@ from typing import Any
 
 import cutlass
 import cutlass.cute as cute
-from cutlass import Float32, Int32, Int64, utils
+from cutlass import Float32, Int32, Int64
+from cutlass.memory import SmemAllocator
 
 from opdeck.core.errors import ArgumentTypeError
 from opdeck.core.fusion import Mask, Residual
@@ -85,7 +86,7 @@ class Cta:
         mQ, mK = maps[0][1], maps[1][1]
         sizes = Sizes(*(Int32(extent) for extent in (mQ.shape[3], mQ.shape[2], mK.shape[2], mQ.shape[0], mK.shape[0])))
         work = Work.of(cute.arch.block_idx()[0], section_heads, sizes, config, fusion)
-        smem = utils.SmemAllocator()
+        smem = SmemAllocator()
         q, k, v, o = self.tma_tiles(smem, maps, work)
         edges = make_pipelines(config.topology, smem.allocate_array(Int64, config.topology.num_barriers))
         cute.arch.mbarrier_init_fence()
@@ -116,7 +117,7 @@ class Cta:
         store.store_output(consumer.acc_o, mmas.pv, work.q_first // WGMMA_M)
         store.store_lse(lse, consumer.coords, work)
 
-    def tma_tiles(self, smem: utils.SmemAllocator, maps: Any, work: Work) -> list[TmaTile]:
+    def tma_tiles(self, smem: SmemAllocator, maps: Any, work: Work) -> list[TmaTile]:
         """Q, K, V of the CTA's head, and O over the shared memory of Q in tiles of one warpgroup's rows."""
         config, dtype = self.config, self.operands.dtype
         (q_atom, mQ), (k_atom, mK), (v_atom, mV), (o_atom, mO) = maps

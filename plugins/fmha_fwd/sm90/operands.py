@@ -14,9 +14,9 @@ from typing import Any
 import cutlass.cute as cute
 from cutlass import Float32
 from cutlass.block import block_copy
-from cutlass.cute.nvgpu import cpasync
-from cutlass.cute.nvgpu.warpgroup import Field, OperandMajorMode, OperandSource
-from cutlass.utils import LayoutEnum
+from cutlass.cute.nvgpu import OperandMajorMode, cpasync
+from cutlass.cute.nvgpu.warpgroup import Field, OperandSource
+from cutlass.tensor_utils import LayoutEnum
 from cutlass.utils import hopper_helpers as sm90
 
 from opdeck.plugins.fmha_fwd.sm90.config import WGMMA_M, Config
