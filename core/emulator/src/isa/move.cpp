@@ -158,30 +158,21 @@ void decode_cvta(Decoding& d) {
   d.op.execute = vectorised<&add_window>();
 }
 
+// A rank that the cluster does not have gives an address at which any access is an error.
 Flow map_shared_address(Warp& warp, const Op& op) {
-  const uint32_t num_ctas = warp.cta.cluster.num_ctas();
-  const uint32_t* const rank = warp.row<uint32_t>(op.b);
-  const uint32_t* const address = warp.row<uint32_t>(op.a);
-  uint32_t* const dst = warp.row<uint32_t>(op.dst);
-  for_each_lane(warp.mask, [&](uint32_t i) {
-    if (rank[i] >= num_ctas)
-      throw EmulatorError(Fault::illegal_instruction, "mapa to CTA " + std::to_string(rank[i]) + " of a cluster of " +
-                                                          std::to_string(num_ctas));
-    dst[i] = shared_address(rank[i], shared_offset(address[i]));
+  return map_lanes2<uint32_t, uint32_t, uint32_t>(warp, op, [](uint32_t address, uint32_t rank) {
+    return shared_address(rank & 0xff, shared_offset(address));
   });
-  return Flow::next;
 }
 template <uint64_t window>
 Flow map_address64(Warp& warp, const Op& op) {
-  const uint32_t num_ctas = warp.cta.cluster.num_ctas();
   const uint32_t* const rank = warp.row<uint32_t>(op.b);
   const uint64_t* const address = warp.row<uint64_t>(op.a);
   uint64_t* const dst = warp.row<uint64_t>(op.dst);
   for_each_lane(warp.mask, [&](uint32_t i) {
-    if (rank[i] >= num_ctas || (window != 0 && space_of(address[i]) != Space::shared))
-      throw EmulatorError(Fault::illegal_instruction, "mapa of an address that is not shared, or to CTA " +
-                                                          std::to_string(rank[i]) + " of " + std::to_string(num_ctas));
-    dst[i] = window + shared_address(rank[i], shared_offset(static_cast<uint32_t>(address[i])));
+    if (window != 0 && space_of(address[i]) != Space::shared)
+      throw EmulatorError(Fault::illegal_instruction, "mapa of a generic address outside shared memory");
+    dst[i] = window + shared_address(rank[i] & 0xff, shared_offset(static_cast<uint32_t>(address[i])));
   });
   return Flow::next;
 }

@@ -3,8 +3,6 @@
 // Source: PTX ISA, "Data Movement and Conversion Instructions: Tensor copy". The map and the box walk: tensor/tensormap.h.
 // Reads of the source and writes of the destination happen when the schedule completes the copy.
 // Limits: tile mode only; im2col, gather4, scatter4 and the cp_mask forms are refused.
-// Measured on an H200: an innermost coordinate that is not a multiple of 16 bytes traps, and so does a negative
-// coordinate of a store.
 #include <bit>
 #include <cstring>
 
@@ -48,15 +46,31 @@ TensorMap read_tensor_map(Warp& warp, const TensorCopyDetail& detail, uint32_t l
   return map.value;
 }
 
-Box read_box(Warp& warp, const TensorCopyDetail& detail, uint32_t lane) {
+Box read_box(Warp& warp, const TensorCopyDetail& detail, TensorCopy direction, uint32_t lane) {
   Box box;
   box.map = read_tensor_map(warp, detail, lane);
   for (uint32_t i = 0; i < detail.rank; ++i) box.at[i] = warp.row<int32_t>(detail.coordinate_rows[i])[lane];
-  const int64_t first_bits = int64_t{box.at[0]} * box.map.elem_bits();
-  if (first_bits % 128 != 0)
-    throw EmulatorError(Fault::illegal_instruction,
-                        "innermost coordinate " + std::to_string(box.at[0]) + " is not a multiple of 16 bytes");
+  const Error error = check_coords(box.map, box.at.data(), direction);
+  if (!error.empty()) throw EmulatorError(Fault::illegal_instruction, error);
   return box;
+}
+
+// The chip's tensor store is one instruction a warp: lanes that give the same operands store once.
+uint32_t distinct_lanes(Warp& warp, const TensorCopyDetail& detail) {
+  const auto same = [&](uint32_t x, uint32_t y) {
+    bool equal = warp.row<uint64_t>(detail.map.row)[x] == warp.row<uint64_t>(detail.map.row)[y] &&
+                 shared_operand(warp, detail.shared, x) == shared_operand(warp, detail.shared, y);
+    for (const uint32_t row : detail.coordinate_rows)
+      equal &= warp.row<int32_t>(row)[x] == warp.row<int32_t>(row)[y];
+    return equal;
+  };
+  uint32_t distinct = 0;
+  for_each_lane(warp.mask, [&](uint32_t lane) {
+    bool is_new = true;
+    for_each_lane(distinct, [&](uint32_t earlier) { is_new &= !same(earlier, lane); });
+    distinct |= static_cast<uint32_t>(is_new) << lane;
+  });
+  return distinct;
 }
 
 void set_shared_address(Warp& warp, const TensorCopyDetail& detail, uint32_t lane, Box& box) {
@@ -90,7 +104,7 @@ void load_box(GlobalMemory& memory, const Box& box, uint8_t* shared) {
 Flow load_tensor(Warp& warp, const Op& op) {
   const TensorCopyDetail& detail = detail_of(op);
   for_each_lane(warp.mask, [&](uint32_t lane) {
-    Box box = read_box(warp, detail, lane);
+    Box box = read_box(warp, detail, TensorCopy::load, lane);
     set_shared_address(warp, detail, lane, box);
     const uint32_t mbarrier = shared_operand(warp, detail.mbarrier, lane);
     const uint32_t own_rank = shared_rank(box.shared_address);
@@ -150,12 +164,10 @@ void reduce_box(Launch& launch, ReduceOp reduction, const Box& box, const std::v
 template <bool reduces>
 Flow store_tensor(Warp& warp, const Op& op) {
   const TensorCopyDetail& detail = detail_of(op);
-  for_each_lane(warp.mask, [&](uint32_t lane) {
-    auto box = std::make_shared<Box>(read_box(warp, detail, lane));
+  for_each_lane(distinct_lanes(warp, detail), [&](uint32_t lane) {
+    auto box =
+        std::make_shared<Box>(read_box(warp, detail, reduces ? TensorCopy::reduce : TensorCopy::store, lane));
     set_shared_address(warp, detail, lane, *box);
-    for (uint32_t i = 0; i < detail.rank; ++i)
-      if (box->at[i] < 0)
-        throw EmulatorError(Fault::illegal_instruction, "a store to the negative coordinate " + std::to_string(box->at[i]));
     if (reduces) {
       const Error error = check_reduction(detail.reduction, box->map.type);
       if (!error.empty()) throw EmulatorError(Fault::illegal_instruction, error);
@@ -177,7 +189,7 @@ Flow store_tensor(Warp& warp, const Op& op) {
 }
 
 Flow prefetch_tensor(Warp& warp, const Op& op) {
-  for_each_lane(warp.mask, [&](uint32_t lane) { read_box(warp, detail_of(op), lane); });
+  for_each_lane(warp.mask, [&](uint32_t lane) { read_box(warp, detail_of(op), TensorCopy::load, lane); });
   return Flow::next;
 }
 
