@@ -66,15 +66,15 @@ void od_emulator_skip(const opdeck_plan *plan) {
   keep_report(plan->ctx, &nothing);
 }
 
-opdeck_status od_emulator_begin(const opdeck_plan *plan, const od_value *values) {
-  opdeck_emu_tensor tensors[OD_MAX_PARAMS];
+opdeck_status od_emulator_begin(const opdeck_plan *plan, const od_launch *launch) {
+  opdeck_emu_tensor tensors[OD_MAX_PARAMS + 1];
   uint32_t num_tensors = 0;
   for (int32_t slot_idx = 0; slot_idx < od_plan_num_slots(plan); ++slot_idx) {
     const od_slot *slot = od_plan_slot(plan, slot_idx);
     if (slot->row->kind != OPDECK_ARG_TENSOR || slot->given_idx < 0 || slot->layout.num_elems == 0) continue;
     tensors[num_tensors++] = (opdeck_emu_tensor){
         .name = slot->row->name,
-        .data = values[slot_idx].data,
+        .data = launch->values[slot_idx].data,
         .shape = slot->layout.shape,
         .strides = slot->layout.strides,
         .num_dims = slot->layout.rank,
@@ -82,6 +82,16 @@ opdeck_status od_emulator_begin(const opdeck_plan *plan, const od_value *values)
         .access = slot->row->access,
     };
   }
+  const int64_t workspace_shape[] = {(int64_t)plan->workspace_bytes};
+  const int64_t workspace_strides[] = {1};
+  if (plan->workspace_bytes > 0) /* like an output it holds nothing yet */
+    tensors[num_tensors++] = (opdeck_emu_tensor){.name = "workspace",
+                                                 .data = launch->workspace,
+                                                 .shape = workspace_shape,
+                                                 .strides = workspace_strides,
+                                                 .num_dims = 1,
+                                                 .elem_bits = 8,
+                                                 .access = OPDECK_EMU_WRITE};
   const od_driver *driver = plan->ctx->device.driver;
   const int result = driver->emulator.begin(tensors, num_tensors, &plan->ctx->emulator_options);
   return result == 0 ? OPDECK_OK : od_driver_fail(driver, "opdeck_emu_begin", result);

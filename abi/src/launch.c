@@ -127,7 +127,7 @@ static opdeck_status check_workspace(const opdeck_plan *plan, const void *worksp
 }
 
 /* The entry takes pointers to its arguments: the parameters, the stream, and last the result. */
-static int32_t call_entry(const opdeck_plan *plan, const od_value *values, void *stream) {
+static int32_t call_entry(const opdeck_plan *plan, const od_launch *launch) {
   uint64_t image[OD_MAX_PARAM_BYTES / sizeof(uint64_t)];
   void *args[OD_MAX_PARAMS + 2];
   memcpy(image, plan->image, plan->image_bytes);
@@ -135,9 +135,13 @@ static int32_t call_entry(const opdeck_plan *plan, const od_value *values, void 
   for (int32_t param_idx = 0; param_idx < num_params; ++param_idx) {
     const od_plan_param *param = &plan->params[param_idx];
     void *bytes = &image[param->offset_bytes / sizeof(uint64_t)];
-    if (od_plan_slot(plan, param->slot_idx)->given_idx >= 0) memcpy(bytes, &values[param->slot_idx], sizeof *values);
+    if (param->slot_idx < 0)
+      memcpy(bytes, &launch->workspace, sizeof launch->workspace);
+    else if (od_plan_slot(plan, param->slot_idx)->given_idx >= 0)
+      memcpy(bytes, &launch->values[param->slot_idx], sizeof(od_value));
     args[param_idx] = bytes;
   }
+  void *stream = launch->stream;
   int32_t result = 0;
   args[num_params] = &stream;
   args[num_params + 1] = &result;
@@ -145,20 +149,20 @@ static int32_t call_entry(const opdeck_plan *plan, const od_value *values, void 
   return result;
 }
 
-static opdeck_status launch_in_ctx(const opdeck_plan *plan, const od_value *values, void *stream) {
+static opdeck_status launch_in_ctx(const opdeck_plan *plan, const od_launch *launch) {
   const od_device *device = &plan->ctx->device;
   od_saved_ctx saved;
   const opdeck_status status = od_enter_device(device, &saved);
   if (status != OPDECK_OK) return status;
-  const int32_t result = call_entry(plan, values, stream);
+  const int32_t result = call_entry(plan, launch);
   od_leave_device(device, &saved);
   return result == 0 ? OPDECK_OK : od_driver_fail(device->driver, plan->variant->id, result);
 }
 
-static opdeck_status launch_on_emulator(const opdeck_plan *plan, const od_value *values, void *stream) {
-  opdeck_status status = od_emulator_begin(plan, values);
+static opdeck_status launch_on_emulator(const opdeck_plan *plan, const od_launch *launch) {
+  opdeck_status status = od_emulator_begin(plan, launch);
   if (status != OPDECK_OK) return status;
-  status = launch_in_ctx(plan, values, stream);
+  status = launch_in_ctx(plan, launch);
   if (status == OPDECK_OK) return od_emulator_end(plan);
   plan->ctx->device.driver->emulator.end(NULL); /* the launch's own error is the one to tell */
   return status;
@@ -178,10 +182,12 @@ static opdeck_status check_launch(const opdeck_plan *plan, const opdeck_problem 
 opdeck_status opdeck_plan_launch(opdeck_plan *plan, const opdeck_problem *problem, void *workspace,
                                  size_t workspace_bytes, void *stream) {
   od_clear_error();
-  od_value values[OD_MAX_PARAMS];
-  opdeck_status status = check_launch(plan, problem, values);
+  od_launch launch;
+  opdeck_status status = check_launch(plan, problem, launch.values);
   if (status == OPDECK_OK) status = check_workspace(plan, workspace, workspace_bytes);
   if (status != OPDECK_OK) return status;
+  launch.workspace = workspace;
+  launch.stream = stream;
   const int is_emulator = plan->ctx->device.driver->kind == OD_DRIVER_EMULATOR;
   if (plan->binding.is_empty) {
     if (is_emulator) od_emulator_skip(plan);
@@ -189,5 +195,5 @@ opdeck_status opdeck_plan_launch(opdeck_plan *plan, const opdeck_problem *proble
   }
   status = od_variant_prepare(plan->pack, plan->variant_idx, &plan->ctx->device);
   if (status != OPDECK_OK) return status;
-  return is_emulator ? launch_on_emulator(plan, values, stream) : launch_in_ctx(plan, values, stream);
+  return is_emulator ? launch_on_emulator(plan, &launch) : launch_in_ctx(plan, &launch);
 }

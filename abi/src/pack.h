@@ -71,10 +71,27 @@ typedef struct opdeck_pack_family {
   int32_t reserved;
 } opdeck_pack_family;
 
+/* A variant's workspace is the sum of its terms, each factor_bytes times the product of its counts, each
+ * ceil(field / divisor). */
+typedef struct opdeck_pack_count {
+  const char *field; /* as in rules */
+  int64_t divisor;   /* at least 1 */
+} opdeck_pack_count;
+
+typedef struct opdeck_pack_term {
+  int64_t factor_bytes;
+  const opdeck_pack_count *counts;
+  int32_t num_counts;
+  int32_t reserved;
+} opdeck_pack_term;
+
+/* The source of a parameter that is the workspace: a tensor with neither dynamic shape nor strides. */
+#define OPDECK_SOURCE_WORKSPACE INT32_MIN
+
 /* One parameter of an exported entry, in its order. A tensor becomes
  * {void *data; int64_t shapes[num_shape_dims]; int64_t strides[num_stride_dims];}. The stream comes after the last. */
 typedef struct opdeck_pack_param {
-  int32_t source; /* index into the family's args, or -1 - L for leaf L of the fusion */
+  int32_t source; /* index into the family's args, -1 - L for leaf L of the fusion, or OPDECK_SOURCE_WORKSPACE */
   int32_t kind;   /* opdeck_arg_kind */
   int32_t num_shape_dims;
   int32_t num_stride_dims;
@@ -90,6 +107,7 @@ typedef struct opdeck_pack_variant {
   const opdeck_rule *accept;
   const opdeck_pack_arg *leaves; /* all read, none optional */
   const opdeck_pack_param *params;
+  const opdeck_pack_term *workspace; /* num_terms, 0 where no workspace is needed */
   int32_t family_idx;
   int32_t num_accept;
   int32_t num_leaves;
@@ -97,7 +115,7 @@ typedef struct opdeck_pack_variant {
   uint32_t smem_bytes;
   uint32_t num_registers;
   uint32_t num_threads;
-  uint32_t reserved;
+  int32_t num_terms;
   /* Exported by the DSL's object; protocol in loader.c. */
   void (*cuda_init)(void **args);
   void (*cuda_load_to_device)(void **args);

@@ -151,6 +151,24 @@ static opdeck_status check_family(const char *path, const opdeck_pack_family *fa
   return status == OPDECK_OK ? check_rules(where, family, family->empty, family->num_empty) : status;
 }
 
+static opdeck_status check_workspace(const char *where, const opdeck_pack_family *family,
+                                     const opdeck_pack_variant *variant) {
+  if (!is_list(variant->workspace, variant->num_terms, INT32_MAX))
+    return od_fail(OPDECK_PACK, "%s: the terms of its workspace are missing", where);
+  for (int32_t term_idx = 0; term_idx < variant->num_terms; ++term_idx) {
+    const opdeck_pack_term *term = &variant->workspace[term_idx];
+    if (term->factor_bytes < 1 || !is_list(term->counts, term->num_counts, INT32_MAX))
+      return od_fail(OPDECK_PACK, "%s: term %d of its workspace is malformed", where, term_idx);
+    for (int32_t count_idx = 0; count_idx < term->num_counts; ++count_idx) {
+      const opdeck_pack_count *count = &term->counts[count_idx];
+      if (count->field == NULL || !is_field(family, count->field) || count->divisor < 1)
+        return od_fail(OPDECK_PACK, "%s: count %d of term %d of its workspace is malformed", where, count_idx,
+                       term_idx);
+    }
+  }
+  return OPDECK_OK;
+}
+
 static int are_dims_in_rank(const int32_t *dims, int32_t num_dims, int32_t rank) {
   for (int32_t dim_idx = 0; dim_idx < num_dims; ++dim_idx)
     if (dims[dim_idx] < 0 || dims[dim_idx] >= rank) return 0;
@@ -160,6 +178,12 @@ static int are_dims_in_rank(const int32_t *dims, int32_t num_dims, int32_t rank)
 static opdeck_status check_param(const char *where, const opdeck_pack_family *family,
                                  const opdeck_pack_variant *variant, int32_t param_idx) {
   const opdeck_pack_param *param = &variant->params[param_idx];
+  if (param->source == OPDECK_SOURCE_WORKSPACE) {
+    if (variant->num_terms == 0)
+      return od_fail(OPDECK_PACK, "%s: parameter %d is the workspace, but the variant needs none", where, param_idx);
+    if (param->kind == OPDECK_ARG_TENSOR && param->num_shape_dims == 0 && param->num_stride_dims == 0) return OPDECK_OK;
+    return od_fail(OPDECK_PACK, "%s: parameter %d, the workspace, is no tensor of static layout", where, param_idx);
+  }
   const int64_t leaf_idx = -1 - (int64_t)param->source;
   if (param->source >= family->num_args || leaf_idx >= variant->num_leaves)
     return od_fail(OPDECK_PACK, "%s: parameter %d has source %d", where, param_idx, param->source);
@@ -213,6 +237,7 @@ static opdeck_status check_variant(const char *path, const opdeck_pack_table *ta
   const opdeck_pack_family *family = &table->families[variant->family_idx];
   opdeck_status status = check_rows(where, variant->leaves, variant->num_leaves);
   if (status == OPDECK_OK) status = check_rules(where, family, variant->accept, variant->num_accept);
+  if (status == OPDECK_OK) status = check_workspace(where, family, variant);
   return status == OPDECK_OK ? check_params(where, family, variant) : status;
 }
 

@@ -5,6 +5,7 @@
  */
 #include "plan.h"
 
+#include "rules.h"
 #include "select.h"
 #include "text.h"
 
@@ -34,12 +35,30 @@ static void write_layout(const opdeck_pack_param *param, const od_layout *layout
 }
 
 static float default_of(const opdeck_plan *plan, const opdeck_pack_arg *row) {
-  for (int32_t field_idx = 0; field_idx < plan->binding.num_fields; ++field_idx) {
-    const opdeck_field *field = &plan->binding.fields[field_idx];
-    if (strcmp(field->name, row->default_field) == 0 && field->value > 0)
-      return (float)(1.0 / sqrt((double)field->value));
+  const opdeck_field *field = od_find_field(plan->binding.fields, plan->binding.num_fields, row->default_field);
+  return field->value > 0 ? (float)(1.0 / sqrt((double)field->value)) : 0.0F;
+}
+
+/* Rounded up; extents are not negative. */
+static int64_t count_of(const opdeck_plan *plan, const opdeck_pack_count *count) {
+  const opdeck_field *field = od_find_field(plan->binding.fields, plan->binding.num_fields, count->field);
+  return field->value / count->divisor + (field->value % count->divisor != 0);
+}
+
+static opdeck_status size_workspace(opdeck_plan *plan) {
+  int64_t bytes = 0;
+  int has_overflow = 0;
+  for (int32_t term_idx = 0; term_idx < plan->variant->num_terms; ++term_idx) {
+    const opdeck_pack_term *term = &plan->variant->workspace[term_idx];
+    int64_t term_bytes = term->factor_bytes;
+    for (int32_t count_idx = 0; count_idx < term->num_counts; ++count_idx)
+      has_overflow |= __builtin_mul_overflow(term_bytes, count_of(plan, &term->counts[count_idx]), &term_bytes);
+    has_overflow |= __builtin_add_overflow(bytes, term_bytes, &bytes);
   }
-  return 0.0F;
+  if (has_overflow)
+    return od_fail(OPDECK_INVALID_ARGUMENT, "%s: its workspace would take more than 2^63 bytes", plan->variant->id);
+  plan->workspace_bytes = (size_t)bytes;
+  return OPDECK_OK;
 }
 
 static void write_param(opdeck_plan *plan, const opdeck_pack_param *param, const od_slot *slot, uint64_t *words) {
@@ -51,12 +70,18 @@ static void write_param(opdeck_plan *plan, const opdeck_pack_param *param, const
   }
 }
 
+static int32_t slot_of(const opdeck_plan *plan, const opdeck_pack_param *param) {
+  if (param->source == OPDECK_SOURCE_WORKSPACE) return -1;
+  return param->source >= 0 ? param->source : plan->binding.num_args - 1 - param->source;
+}
+
 static void lay_out_params(opdeck_plan *plan) {
   for (int32_t param_idx = 0; param_idx < plan->variant->num_params; ++param_idx) {
     const opdeck_pack_param *param = &plan->variant->params[param_idx];
-    const int32_t slot_idx = param->source >= 0 ? param->source : plan->binding.num_args - 1 - param->source;
+    const int32_t slot_idx = slot_of(plan, param);
     plan->params[param_idx] = (od_plan_param){plan->image_bytes, slot_idx};
-    write_param(plan, param, od_plan_slot(plan, slot_idx), &plan->image[plan->image_bytes / sizeof(uint64_t)]);
+    if (slot_idx >= 0)
+      write_param(plan, param, od_plan_slot(plan, slot_idx), &plan->image[plan->image_bytes / sizeof(uint64_t)]);
     plan->image_bytes += (uint32_t)param_bytes(param);
   }
 }
@@ -75,7 +100,7 @@ static opdeck_status collect_scalar_checks(opdeck_plan *plan) {
 
 static opdeck_status fill_plan(opdeck_plan *plan, opdeck_ctx *ctx, const opdeck_problem *problem) {
   od_choice choice;
-  const opdeck_status status = od_select(ctx, problem, &plan->binding, &choice);
+  opdeck_status status = od_select(ctx, problem, &plan->binding, &choice);
   if (status != OPDECK_OK) return status;
   plan->ctx = ctx;
   plan->pack = choice.pack;
@@ -84,7 +109,8 @@ static opdeck_status fill_plan(opdeck_plan *plan, opdeck_ctx *ctx, const opdeck_
   plan->num_given_args = problem->num_args;
   plan->num_given_leaves = problem->fusion == NULL ? 0 : problem->fusion->num_leaves;
   lay_out_params(plan);
-  return collect_scalar_checks(plan);
+  status = size_workspace(plan);
+  return status == OPDECK_OK ? collect_scalar_checks(plan) : status;
 }
 
 opdeck_status opdeck_plan_create(opdeck_ctx *ctx, const opdeck_problem *problem, opdeck_plan **plan) {

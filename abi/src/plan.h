@@ -17,7 +17,7 @@ enum {
 /* One parameter of the entry: where its bytes lie in the image, and whose value fills it. */
 typedef struct od_plan_param {
   uint32_t offset_bytes; /* a multiple of 8 */
-  int32_t slot_idx;      /* see od_plan_slot */
+  int32_t slot_idx;      /* see od_plan_slot; -1 is the workspace */
 } od_plan_param;
 
 /* A value of a launch, as the entry reads it through a pointer. */
@@ -64,8 +64,15 @@ size_t od_params_bytes(const opdeck_pack_variant *variant);
 /* Whether a rule of the family is about a scalar argument; *arg_idx, if not NULL, is then which. */
 int od_is_scalar_rule(const opdeck_pack_family *family, const opdeck_rule *rule, int32_t *arg_idx);
 
-/* emulate.c: registers the launch's tensors (values[slot_idx] of each slot) with the emulator, and keeps its report. */
-opdeck_status od_emulator_begin(const opdeck_plan *plan, const od_value *values);
+/* What a launch brings: a value a slot, and the rest. */
+typedef struct od_launch {
+  void *workspace;
+  void *stream;
+  od_value values[OD_MAX_PARAMS];
+} od_launch;
+
+/* emulate.c: registers the launch's tensors and workspace with the emulator, and keeps its report. */
+opdeck_status od_emulator_begin(const opdeck_plan *plan, const od_launch *launch);
 opdeck_status od_emulator_end(const opdeck_plan *plan);
 /* The report of a launch that had nothing to do. */
 void od_emulator_skip(const opdeck_plan *plan);

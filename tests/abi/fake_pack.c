@@ -133,6 +133,13 @@ static const opdeck_pack_arg copy_args[] = {
     {"x", OPDECK_ARG_TENSOR, 1, 0, 1, n_dims, NULL, 1, 4, fp32_only, 0, OPDECK_DEFAULT_NONE, NULL},
     {"y", OPDECK_ARG_TENSOR, 2, 0, 1, n_dims, NULL, 1, 4, fp32_only, 0, OPDECK_DEFAULT_NONE, NULL},
 };
+/* 4 n + 256 ceil(n / 128) + 8 bytes. */
+static const opdeck_pack_count each_elem[] = {{"n", 1}};
+static const opdeck_pack_count each_tile[] = {{"n", 128}};
+static const opdeck_pack_term scratch_terms[] = {{4, each_elem, 1, 0}, {256, each_tile, 1, 0}, {8, NULL, 0, 0}};
+static const opdeck_pack_param scratch_params[] = {{OPDECK_SOURCE_WORKSPACE, OPDECK_ARG_TENSOR, 0, 0, NULL, NULL},
+                                                   {0, OPDECK_ARG_TENSOR, 1, 1, first, first},
+                                                   {1, OPDECK_ARG_TENSOR, 1, 1, first, first}};
 static const opdeck_pack_param copy_params[] = {{FAKE_SOURCE, OPDECK_ARG_TENSOR, 1, 1, first, first},
                                                 {1, OPDECK_ARG_TENSOR, 1, 1, first, first}};
 
@@ -141,6 +148,7 @@ EXPORTED_OBJECT(fmha_any, fmha_params)
 EXPORTED_OBJECT(fmha_alibi, alibi_params)
 EXPORTED_OBJECT(fmha_hopper, fmha_params)
 EXPORTED_OBJECT(copy_f32, copy_params)
+EXPORTED_OBJECT(copy_scratch, scratch_params)
 
 static const opdeck_pack_family families[] = {
     {"fmha_fwd", fmha_args, LENGTH(fmha_args), LENGTH(fmha_checks), fmha_checks, fmha_empty, LENGTH(fmha_empty), 0},
@@ -148,55 +156,23 @@ static const opdeck_pack_family families[] = {
 };
 
 #define SHA256_OF_NOTHING "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855"
-#define FMHA_VARIANT(name, arch, fusion, accept, leaves, num_leaves, params) \
-  {#name,                                                                    \
-   arch,                                                                     \
-   fusion,                                                                   \
-   "tile_m=128 tile_n=128",                                                  \
-   accept,                                                                   \
-   leaves,                                                                   \
-   params,                                                                   \
-   0,                                                                        \
-   LENGTH(accept),                                                           \
-   num_leaves,                                                               \
-   LENGTH(params),                                                           \
-   1024,                                                                     \
-   168,                                                                      \
-   512,                                                                      \
-   0,                                                                        \
-   name##_init,                                                              \
-   name##_load,                                                              \
-   name##_entry,                                                             \
-   SHA256_OF_NOTHING,                                                        \
-   "// " #name,                                                              \
-   sizeof "// " #name - 1}
+/* The members that all variants have alike or by their name. */
+#define VARIANT(name, the_family_idx, the_arch, the_fusion, the_params)                                         \
+  .id = #name, .arch = the_arch, .fusion = the_fusion, .config = "tile_m=128 tile_n=128", .params = the_params, \
+  .num_params = LENGTH(the_params), .family_idx = the_family_idx, .smem_bytes = 1024, .num_registers = 168,     \
+  .num_threads = 512, .cuda_init = name##_init, .cuda_load_to_device = name##_load, .entry = name##_entry,      \
+  .cubin_sha256 = SHA256_OF_NOTHING, .ptx = "// " #name, .ptx_bytes = sizeof "// " #name - 1
+#define ACCEPT(rules) .accept = rules, .num_accept = LENGTH(rules)
 
 static const opdeck_pack_variant variants[] = {
-    FMHA_VARIANT(fmha_bf16, "sm_100a", "none", accept_bf16, NULL, 0, fmha_params),
-    FMHA_VARIANT(fmha_any, "sm_100a", "none", accept_any_dtype, NULL, 0, fmha_params),
-    FMHA_VARIANT(fmha_alibi, "sm_100a", "alibi", accept_bf16, alibi_leaves, 2, alibi_params),
-    FMHA_VARIANT(fmha_hopper, "sm_90a", "none", accept_bf16, NULL, 0, fmha_params),
-    {"copy_f32",
-     "sm_100a",
-     "none",
-     "threads=128",
-     NULL,
-     NULL,
-     copy_params,
-     1,
-     0,
-     0,
-     LENGTH(copy_params),
-     0,
-     16,
-     128,
-     0,
-     copy_f32_init,
-     copy_f32_load,
-     copy_f32_entry,
-     SHA256_OF_NOTHING,
-     "//",
-     2},
+    {VARIANT(fmha_bf16, 0, "sm_100a", "none", fmha_params), ACCEPT(accept_bf16)},
+    {VARIANT(fmha_any, 0, "sm_100a", "none", fmha_params), ACCEPT(accept_any_dtype)},
+    {VARIANT(fmha_alibi, 0, "sm_100a", "alibi", alibi_params), ACCEPT(accept_bf16), .leaves = alibi_leaves,
+     .num_leaves = LENGTH(alibi_leaves)},
+    {VARIANT(fmha_hopper, 0, "sm_90a", "none", fmha_params), ACCEPT(accept_bf16)},
+    {VARIANT(copy_f32, 1, "sm_100a", "none", copy_params)},
+    {VARIANT(copy_scratch, 1, "sm_100a", "none", scratch_params), .workspace = scratch_terms,
+     .num_terms = LENGTH(scratch_terms)},
 };
 
 const opdeck_pack_table opdeck_pack_contents = {

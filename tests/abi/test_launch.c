@@ -257,6 +257,37 @@ static void test_prepare(void) {
   opdeck_plan_destroy(plan);
 }
 
+/* The workspace's size follows the extents; it reaches the entry and, as memory that holds nothing yet, the emulator.
+ */
+static void test_workspace(void) {
+  const int64_t num_elems[] = {130};
+  const opdeck_tensor x = {memory[0], OPDECK_DEVICE_CPU, 0, 1, OPDECK_CODE_FLOAT, 32, 1, num_elems, NULL, 0};
+  opdeck_tensor y = x;
+  y.data = memory[1];
+  const opdeck_arg args[] = {{"x", OPDECK_ARG_TENSOR, 0, {.tensor = &x}}, {"y", OPDECK_ARG_TENSOR, 0, {.tensor = &y}}};
+  const opdeck_problem problem = {sizeof problem, 2, "copy", args, NULL, "copy_scratch"};
+  static _Alignas(256) char workspace[2048];
+  opdeck_plan *plan = NULL;
+  size_t bytes = 0;
+  CHECK_OK(opdeck_plan_create(ctx, &problem, &plan));
+  CHECK_OK(opdeck_plan_workspace_bytes(plan, &bytes));
+  CHECK(bytes == 4 * 130 + 256 * 2 + 8);
+  const int num_launches = seen->num_launches;
+  CHECK_STATUS(opdeck_plan_launch(plan, &problem, NULL, bytes, NULL), OPDECK_WORKSPACE,
+               "workspace: got 1040 bytes at NULL, want 1040");
+  CHECK_STATUS(opdeck_plan_launch(plan, &problem, workspace, bytes - 1, NULL), OPDECK_WORKSPACE,
+               "workspace: got 1039 bytes, want 1040");
+  CHECK_STATUS(opdeck_plan_launch(plan, &problem, workspace + 128, bytes, NULL), OPDECK_WORKSPACE,
+               "want a multiple of 256 bytes");
+  CHECK(seen->num_launches == num_launches);
+  CHECK_OK(opdeck_plan_launch(plan, &problem, workspace, sizeof workspace, NULL));
+  CHECK(seen->call.words[0][0] == (uint64_t)(uintptr_t)workspace && seen->call.words[0][1] == 0);
+  CHECK(words_are(1, 3, (const uint64_t[]){(uint64_t)(uintptr_t)memory[0], 130, 1}));
+  CHECK(seen->num_tensors == 3 && seen->tensors[2].data == workspace && seen->shapes[2][0] == 1040);
+  CHECK(seen->tensors[2].access == OPDECK_EMU_WRITE && seen->tensors[2].elem_bits == 8);
+  opdeck_plan_destroy(plan);
+}
+
 static void test_offline(void) {
   fmha_problem fmha;
   init_fmha(&fmha);
@@ -277,9 +308,9 @@ static void test_lifetimes(void) {
   opdeck_plan *plan = create_plan(&fmha);
   opdeck_ctx_destroy(ctx);
   CHECK_OK(opdeck_plan_launch(plan, &fmha.problem, NULL, 0, NULL));
-  CHECK(seen->num_library_unloads == 0 && seen->num_library_loads == 3);
+  CHECK(seen->num_library_unloads == 0 && seen->num_library_loads == 4);
   opdeck_plan_destroy(plan);
-  CHECK(seen->num_library_unloads == 3);
+  CHECK(seen->num_library_unloads == 4);
 }
 
 int main(void) {
@@ -297,6 +328,7 @@ int main(void) {
   test_nothing_to_do();
   test_failures_of_the_driver();
   test_prepare();
+  test_workspace();
   test_offline();
   test_lifetimes();
   CHECK(seen->num_outside_session == 0 && seen->num_wrong_ctx == 0);

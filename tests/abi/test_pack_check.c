@@ -34,7 +34,9 @@ typedef struct tables {
   opdeck_rule checks[2];
   opdeck_rule empty[1];
   opdeck_rule accept[2];
-  opdeck_pack_param params[3];
+  opdeck_pack_param params[4];
+  opdeck_pack_count counts[1];
+  opdeck_pack_term terms[1];
   opdeck_pack_family family;
   opdeck_pack_variant variant;
   opdeck_pack_table table;
@@ -51,12 +53,29 @@ static void fill(tables *t) {
       .accept = {{"has.y", OPDECK_RULE_IN, 2, constants, NULL}, {"dtype.T", OPDECK_RULE_EQ, 1, constants, NULL}},
       .params = {{0, OPDECK_ARG_TENSOR, 1, 2, dims_of_x, dims_of_x},
                  {2, OPDECK_ARG_F32, 0, 0, NULL, NULL},
-                 {-1, OPDECK_ARG_TENSOR, 1, 1, dims_of_x, dims_of_x}},
+                 {-1, OPDECK_ARG_TENSOR, 1, 1, dims_of_x, dims_of_x},
+                 {OPDECK_SOURCE_WORKSPACE, OPDECK_ARG_TENSOR, 0, 0, NULL, NULL}},
   };
   t->family = (opdeck_pack_family){"family", t->args, 3, 2, t->checks, t->empty, 1, 0};
-  t->variant =
-      (opdeck_pack_variant){"variant", "sm_100a", "none", "", t->accept,  t->leaves,  t->params,     0,      2,  1, 3,
-                            0,         0,         0,      0,  do_nothing, do_nothing, enter_nothing, digits, "", 0};
+  t->variant = (opdeck_pack_variant){.id = "variant",
+                                     .arch = "sm_100a",
+                                     .fusion = "none",
+                                     .config = "",
+                                     .accept = t->accept,
+                                     .leaves = t->leaves,
+                                     .params = t->params,
+                                     .workspace = t->terms,
+                                     .num_accept = 2,
+                                     .num_leaves = 1,
+                                     .num_params = 4,
+                                     .num_terms = 1,
+                                     .cuda_init = do_nothing,
+                                     .cuda_load_to_device = do_nothing,
+                                     .entry = enter_nothing,
+                                     .cubin_sha256 = digits,
+                                     .ptx = ""};
+  t->counts[0] = (opdeck_pack_count){"b", 128};
+  t->terms[0] = (opdeck_pack_term){4, t->counts, 1, 0};
   t->table =
       (opdeck_pack_table){sizeof t->table, OPDECK_PACK_ABI, "pack", "1", HOST_TRIPLE, &t->family, &t->variant, 1, 1};
 }
@@ -148,12 +167,24 @@ static void test_variants(void) {
   FAULT(t.leaves[0].rank = 9, "variant variant: rank of argument row 0 (bias) is not legal");
 }
 
+static void test_workspace(void) {
+  FAULT(t.variant.workspace = NULL, "variant variant: the terms of its workspace are missing");
+  FAULT(t.terms[0].factor_bytes = 0, "term 0 of its workspace is malformed");
+  FAULT(t.terms[0].counts = NULL, "term 0 of its workspace is malformed");
+  FAULT(t.counts[0].divisor = 0, "count 0 of term 0 of its workspace is malformed");
+  FAULT(t.counts[0].field = NULL, "count 0 of term 0 of its workspace is malformed");
+  FAULT(t.counts[0].field = "p", "count 0 of term 0 of its workspace is malformed");
+}
+
 static void test_params(void) {
   FAULT(t.variant.num_params = OD_MAX_PARAMS + 1, "got 49 parameters, want 0..48");
-  FAULT(t.variant.params = NULL, "got 3 parameters, want 0..48");
+  FAULT(t.variant.params = NULL, "got 4 parameters, want 0..48");
   FAULT(t.params[0].source = 3, "parameter 0 has source 3");
   FAULT(t.params[2].source = -2, "parameter 2 has source -2");
-  FAULT(t.params[2].source = INT32_MIN, "parameter 2 has source -2147483648");
+  FAULT(t.params[2].source = INT32_MIN + 1, "parameter 2 has source -2147483647");
+  FAULT(t.params[2].source = OPDECK_SOURCE_WORKSPACE, "parameter 2, the workspace, is no tensor of static layout");
+  FAULT(t.params[3].kind = OPDECK_ARG_I32, "parameter 3, the workspace, is no tensor of static layout");
+  FAULT(t.variant.num_terms = 0, "parameter 3 is the workspace, but the variant needs none");
   FAULT(t.params[1].kind = OPDECK_ARG_I32, "parameter 1 is of kind 2, scale of kind 3");
   FAULT(t.params[0].num_shape_dims = 3, "parameter 0 lists dims that x does not have");
   FAULT(t.params[0].num_stride_dims = -1, "parameter 0 lists dims that x does not have");
@@ -183,6 +214,7 @@ int main(void) {
   test_argument_rows();
   test_rules();
   test_variants();
+  test_workspace();
   test_params();
   od_clear_error();
   test_size_of_params();
