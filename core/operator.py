@@ -189,7 +189,8 @@ class Operator:
                 arg = self.schema.arg(name)
                 shape = tuple(fields[arg.dims[dim]] for dim in output.order)
                 new_outputs.append(_NewOutput(name, shape, _output_dtype(self.schema, arg, tensors)))
-        defaults = {arg.name: arg.default_value(fields) for arg in self.schema.args if arg.default is not None}
+        values = ((arg.name, arg.default_value(fields)) for arg in self.schema.args)
+        defaults = {name: value for name, value in values if value is not None}
         variant = self.select(problem)
         is_empty = any(rule.failure(fields) is None for rule in self.schema.empty)
         launcher = None if is_empty else where.launcher(self.schema, variant)

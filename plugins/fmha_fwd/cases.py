@@ -41,6 +41,7 @@ class View(enum.Enum):
     PADDED = "padded"  # each tensor in the middle of a larger one
     SEQUENCE_FIRST = "sequence_first"  # (S, B, H, D) in memory
     HEAD_FIRST = "head_first"  # (B, H, S, D) in memory
+    FAR = "far"  # sequences more than 2^31 elements apart
 
 
 @dataclass(frozen=True)
@@ -83,6 +84,8 @@ class Inputs:
     o: Array
     lse: Array
 
+
+FAR_ELEMS = (1 << 31) + 4096
 
 BOTTOM_RIGHT, TOP_LEFT = Causal(), Causal(align="top_left")
 MASKS: tuple[Fusion | None, ...] = (None, BOTTOM_RIGHT, TOP_LEFT)
@@ -174,8 +177,19 @@ def _placed(array: Array, view: View) -> Array:
         placed = buffer[1:, 2 : s + 2, 1:, 8 : d + 8]
         placed[...] = array
         return placed
+    if view is View.FAR:
+        return _far(array)
     order = {View.SEQUENCE_FIRST: (1, 0, 2, 3), View.HEAD_FIRST: (0, 2, 1, 3)}.get(view, (0, 1, 2, 3))
     placed = np.ascontiguousarray(array.transpose(order)).transpose(order)
+    return placed
+
+
+def _far(array: Array) -> Array:
+    """The same values in sequences FAR_ELEMS apart. The memory between them is reserved and never touched."""
+    buffer = np.empty((len(array) - 1) * FAR_ELEMS + array[0].size, array.dtype)
+    strides = (FAR_ELEMS * array.itemsize, *array[0].strides)
+    placed: Array = np.lib.stride_tricks.as_strided(buffer, array.shape, strides)
+    placed[...] = array
     return placed
 
 

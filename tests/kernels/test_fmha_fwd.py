@@ -8,6 +8,7 @@ reference cannot be mistaken for the kernel, and no tile is visited for nothing.
 from __future__ import annotations
 
 import functools
+import threading
 from dataclasses import replace
 from math import inf
 from pathlib import Path
@@ -22,7 +23,7 @@ from opdeck.core.errors import DriverError
 from opdeck.core.transfer import to_memory, to_numpy
 from opdeck.core.verify import compare
 from opdeck.plugins.fmha_fwd import cases, reference
-from opdeck.plugins.fmha_fwd.cases import Case, Inputs, View
+from opdeck.plugins.fmha_fwd.cases import Case, Inputs, Shape, View
 
 CASES = list(cases.cases())
 # Every case runs eagerly and under one of these, in turn.
@@ -98,6 +99,65 @@ def test_emulator(arch: str, schedule: str, case: Case, pack: Path) -> None:
     assert report.num_ctas > 0
     assert report.warp_instructions > 0
     assert report.mma_macs == cases.expected_macs(case.shape, last.variant)
+
+
+SMALL = Case(Shape(2, 4, 2, 150, 200, 64), cases.BOTTOM_RIGHT)
+ARCHS = pytest.mark.parametrize("arch", [arch.name for arch in GPU_ARCHS])
+
+
+def small_case_on(arch: str, pack: Path) -> tuple[Device, Inputs]:
+    device = open_device(f"emulator:{arch}")
+    device.load_pack(pack)
+    return device, cases.make_inputs(SMALL, seed=7)
+
+
+@ARCHS
+@pytest.mark.parametrize("case", [SMALL], ids=lambda case: case.id)
+def test_lse_may_be_unwanted_and_the_scale_given(arch: str, case: Case, pack: Path) -> None:
+    device, inputs = small_case_on(arch, pack)
+    o = registry.get("fmha_fwd")(
+        inputs.q, inputs.k, inputs.v, mask=case.fusion, softmax_scale=0.3, out=inputs.o, device=device
+    )
+    want, _ = reference.forward(inputs.q, inputs.k, inputs.v, case.fusion, softmax_scale=0.3)
+    tolerance = dtypes.dtype(case.dtype).tolerance
+    assert tolerance is not None
+    assert compare(o, want).within(tolerance)
+
+
+@ARCHS
+@pytest.mark.parametrize("case", [SMALL], ids=lambda case: case.id)
+def test_the_same_call_gives_the_same_bits(arch: str, case: Case, pack: Path) -> None:
+    """Under every schedule, from two threads at once, on outputs that the operator allocates."""
+    got = []
+
+    def run(schedule: str) -> None:
+        device = open_device(f"emulator:{arch}", schedule=schedule)
+        device.load_pack(pack)
+        inputs = cases.make_inputs(case, seed=7)
+        o, lse = registry.get("fmha_fwd")(
+            inputs.q, inputs.k, inputs.v, mask=case.fusion, return_lse=True, device=device
+        )
+        got.append(o.tobytes() + lse.tobytes())
+
+    run("eager")
+    threads = [threading.Thread(target=run, args=(schedule,)) for schedule in ("eager", *OTHER_SCHEDULES)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len(got) == 1 + len(threads)
+    assert len(set(got)) == 1
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("arch", "case"), [("sm_100a", Case(Shape(65537, 1, 1, 1, 1, 64)))], ids=["sm_100a"])
+def test_more_heads_than_a_grid_has_rows(arch: str, case: Case, pack: Path) -> None:
+    """batch * heads above 65535, the limit of grid dims y and z: one key each, so O is V."""
+    device = open_device(f"emulator:{arch}")
+    device.load_pack(pack)
+    inputs = cases.make_inputs(case, seed=7)
+    registry.get("fmha_fwd")(inputs.q, inputs.k, inputs.v, out=inputs.o, device=device)
+    assert np.array_equal(inputs.o, inputs.v)
 
 
 @pytest.fixture(scope="session")
