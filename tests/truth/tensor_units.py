@@ -26,7 +26,7 @@ _HEAD = """.version 8.6
   .shared .align 8 .b64 bar;
   .reg .b64 %pi, %po, %pd, %off, %map, %da, %db, %x;
   .reg .b32 %thr, %i, %w, %s, %base, %bar, %a<4>;
-  .reg .pred %p, %done, %first;
+  .reg .pred %p, %done, %first, %warp0;
   .reg .f32 %f<128>;
   ld.param.u64 %pi, [p_in];
   ld.param.u64 %po, [p_out];
@@ -37,6 +37,7 @@ _HEAD = """.version 8.6
   mov.u32 %base, buf;
   mov.u32 %bar, bar;
   setp.eq.u32 %first, %thr, 0;
+  setp.lt.u32 %warp0, %thr, 32;
 """
 
 _FILL = """  mov.u32 %i, %thr;
@@ -93,12 +94,14 @@ class TmaUnit:
     swizzle: str = "none"
     pad_bytes: int = 0
     elem_strides: tuple[int, ...] = ()
+    issuers: str = "first"  # the predicate of the threads that run the instruction: "first", or "warp0" (all 32 lanes)
 
     @property
     def name(self) -> str:
         shape = "_".join("x".join(map(str, dim)) for dim in (self.dims, self.box, self.coords))
         strides = "e" + "x".join(map(str, self.elem_strides)) if self.elem_strides else ""
-        return f"tma.{self.op}.{self.dtype}.{self.swizzle}.{shape}.p{self.pad_bytes}{strides}"
+        issuers = "" if self.issuers == "first" else f".{self.issuers}"
+        return f"tma.{self.op}.{self.dtype}.{self.swizzle}.{shape}.p{self.pad_bytes}{strides}{issuers}"
 
     @property
     def elem_bytes(self) -> int:
@@ -151,7 +154,7 @@ wait:
             red = "" if self.op == "store" else f".{self.op}"
             body = f"""  fence.proxy.async;
   bar.sync 0;
-  @%first {kind}.{rank}d.global.shared::cta{red}.tile.bulk_group [%map, {{{coords}}}], [%base];
+  @%{self.issuers} {kind}.{rank}d.global.shared::cta{red}.tile.bulk_group [%map, {{{coords}}}], [%base];
   cp.async.bulk.commit_group;
   cp.async.bulk.wait_group 0;
 """
@@ -217,6 +220,8 @@ def _tma_units() -> list[TmaUnit]:
             ("add", "u64"),
         )
     ]
+    # All lanes of a warp with the same operands: how often is it done?
+    units += [TmaUnit("add", dtype, (32, 20), (16, 8), (0, 8), issuers="warp0") for dtype in ("u32", "f32")]
     # A GPU traps on these: a first coordinate that is not a multiple of 16 bytes, and a negative one in a store.
     units += [
         TmaUnit("load", "f16", (64, 40), (32, 16), (100, 4)),
