@@ -35,6 +35,7 @@ _BLACKWELL = {
     "correction_regs": 96,
     "other_regs": 32,
     "p_head_elems": 96,
+    "rescale_threshold_log2": 8,
 }
 # sm_100a: MUFU is the bottleneck, so a part of exp2 runs on the FMA pipe. sm_103a has twice the MUFU rate and loads
 # that deliver the row maximum.

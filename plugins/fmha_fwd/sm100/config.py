@@ -41,6 +41,8 @@ class Config:
     other_regs: int
     p_head_elems: int
     """Columns of P whose P V starts while the softmax works on the others."""
+    rescale_threshold_log2: int
+    """Growth of a row's maximum, in log2, from which O is rescaled; 0: at every growth."""
     exp2_poly_elems: int
     """Scores of each 32 that take exp2 by polynomial instead of MUFU; even."""
     row_max_by_load: int
@@ -117,6 +119,9 @@ class Config:
             raise ValueError(f"tile: ({self.tile_m}, {self.tile_n}), want 128 rows and a multiple of 32 keys")
         if self.p_head_elems % 32 or not 0 < self.p_head_elems < self.tile_n:
             raise ValueError(f"p_head_elems: {self.p_head_elems}, want a multiple of 32 inside (0, {self.tile_n})")
+        if not 0 <= self.rescale_threshold_log2 <= 15:
+            # P grows to 2 to this power, and 2^16 is no fp16.
+            raise ValueError(f"rescale_threshold_log2: {self.rescale_threshold_log2}, want 0..15")
         if self.exp2_poly_elems % 2 or not 0 <= self.exp2_poly_elems <= 32:
             raise ValueError(f"exp2_poly_elems: {self.exp2_poly_elems}, want an even count in 0..32")
         self.topology.check()
