@@ -16,6 +16,10 @@ void decode_integer_max(Decoding& d);
 void decode_integer_neg(Decoding& d);
 void decode_integer_abs(Decoding& d);
 
+// add.cc and sub.cc.
+void decode_add_carry(Decoding& d);
+void decode_sub_carry(Decoding& d);
+
 void decode_float_add(Decoding& d);
 void decode_float_sub(Decoding& d);
 void decode_float_mul(Decoding& d);

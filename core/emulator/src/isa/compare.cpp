@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Comparison and selection: setp, set, selp, slct. Source: PTX ISA, "Comparison and Selection Instructions".
-// Limits: half-precision setp is in half.cpp; set gives .u32, .s32 and .f32 results.
+// Comparison and selection: setp, selp, slct. Source: PTX ISA, "Comparison and Selection Instructions".
+// Half-precision setp is in half.cpp, set in set.cpp.
 #include <cmath>
 
 #include "half_compare.h"
@@ -107,6 +107,8 @@ Execute pick_comparison_ftz(Comparison comparison) {
   return nullptr;
 }
 
+}  // namespace
+
 // Unsigned and untyped comparisons have names of their own: lo, ls, hi, hs.
 Comparison take_comparison(Decoding& d) {
   constexpr std::string_view kNames[] = {"eq", "ne", "lt", "le", "gt", "ge", "equ", "neu", "ltu", "leu", "gtu", "geu", "num",
@@ -116,6 +118,8 @@ Comparison take_comparison(Decoding& d) {
     if (d.take(kNames[i])) return i < 14 ? static_cast<Comparison>(i) : kUnsigned[i - 14];
   d.unsupported("comparison ." + std::string(d.next_modifier()));
 }
+
+namespace {
 
 void decode_setp(Decoding& d) {
   const Comparison comparison = take_comparison(d);

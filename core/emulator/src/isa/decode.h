@@ -6,6 +6,7 @@
 
 #include <initializer_list>
 #include <map>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <unordered_map>
@@ -46,6 +47,8 @@ class KernelContext {
   uint32_t constant_row(uint32_t bits, uint64_t value);
   uint32_t special_row(SpecialRegister special, uint32_t bits, uint64_t value = 0);
   uint32_t scratch_row(uint32_t bits);
+  // The carry flag of add.cc and its like, 32 bits a lane.
+  uint32_t carry_row();
   // The row with a variable's or parameter's address in its own state space.
   uint32_t symbol_row(const std::string& name, uint32_t bits, int64_t offset);
   // Whether the name is a kernel parameter, and its space for plain `ld`.
@@ -68,6 +71,7 @@ class KernelContext {
   std::map<std::pair<uint32_t, uint64_t>, uint32_t> constants_;
   std::map<std::tuple<SpecialRegister, uint32_t, uint64_t>, uint32_t> specials_;
   uint32_t next_row_ = 0;
+  std::optional<uint32_t> carry_row_;
 };
 
 class Decoding {
@@ -144,10 +148,12 @@ const InstructionTable& instruction_table();
 // One for each file of src/isa.
 void add_arithmetic_instructions(InstructionTable& table);
 void add_integer_instructions(InstructionTable& table);
+void add_extended_integer_instructions(InstructionTable& table);
 void add_logic_instructions(InstructionTable& table);
 void add_float_instructions(InstructionTable& table);
 void add_convert_instructions(InstructionTable& table);
 void add_compare_instructions(InstructionTable& table);
+void add_set_instructions(InstructionTable& table);
 void add_move_instructions(InstructionTable& table);
 void add_memory_instructions(InstructionTable& table);
 void add_atomic_instructions(InstructionTable& table);

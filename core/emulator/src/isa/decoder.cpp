@@ -34,7 +34,7 @@ const InstructionTable& instruction_table() {
                            add_warp_instructions, add_barrier_instructions, add_mbarrier_instructions,
                            add_bulk_copy_instructions, add_tensor_copy_instructions, add_tmem_instructions,
                            add_umma_instructions, add_wgmma_instructions, add_matrix_instructions,
-                           add_cluster_launch_instructions})
+                           add_cluster_launch_instructions, add_extended_integer_instructions, add_set_instructions})
       add(t);
     return t;
   }();
@@ -119,6 +119,11 @@ uint32_t KernelContext::special_row(SpecialRegister special, uint32_t bits, uint
 }
 
 uint32_t KernelContext::scratch_row(uint32_t bits) { return allocate(bits == 1 ? 0 : bits / 8); }
+
+uint32_t KernelContext::carry_row() {
+  if (!carry_row_) carry_row_ = scratch_row(32);
+  return *carry_row_;
+}
 
 uint32_t KernelContext::symbol_row(const std::string& name, uint32_t bits, int64_t offset) {
   const auto it = symbols_.find(name);

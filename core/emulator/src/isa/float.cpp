@@ -267,8 +267,8 @@ Flow unary_f64(Warp& warp, const Op& op) {
   return map_lanes<double, double>(warp, op, [](double a) { return f(a); });
 }
 
-float negate(float a) { return std::bit_cast<float>(std::bit_cast<uint32_t>(a) ^ 0x80000000u); }
-float magnitude(float a) { return std::bit_cast<float>(std::bit_cast<uint32_t>(a) & 0x7fffffffu); }
+float negate(float a) { return canonical(std::bit_cast<float>(std::bit_cast<uint32_t>(a) ^ 0x80000000u)); }
+float magnitude(float a) { return canonical(std::bit_cast<float>(std::bit_cast<uint32_t>(a) & 0x7fffffffu)); }
 float negate_ftz(float a) { return flushed(negate(a)); }
 float magnitude_ftz(float a) { return flushed(magnitude(a)); }
 double negate_f64(double a) { return -a; }

@@ -117,7 +117,7 @@ Flow change_sign(Warp& warp, const Op& op) {
       const uint32_t i = lane * num_elems + e;
       const auto code = static_cast<uint16_t>((warp.row<uint16_t>(op.a)[i] ^ flip) & keep);
       const double value = value_of(code, detail);
-      warp.row<uint16_t>(op.dst)[i] = std::isnan(value) || !detail.ftz ? code : code_of(value, detail);
+      warp.row<uint16_t>(op.dst)[i] = std::isnan(value) ? kCanonicalNan : detail.ftz ? code_of(value, detail) : code;
     }
   });
   return Flow::next;

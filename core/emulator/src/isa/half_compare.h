@@ -40,6 +40,8 @@ inline void finish_comparison(Warp& warp, const Op& op, uint32_t result) {
   if (combination.has_complement) set_predicate(warp, combination.complement_row, combination.apply(~result, other));
 }
 
+Comparison take_comparison(Decoding& d);
+
 // nullptr when there is none.
 Execute pick_half_comparison(Type type, Comparison comparison);
 

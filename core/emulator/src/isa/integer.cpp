@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 // Integer arithmetic: add, sub, mul, mad, div, rem, min, max, neg, abs, bit counts and bit fields.
 // Source: PTX ISA, "Integer Arithmetic Instructions".
-// Limits: carries (add.cc and the like), .sat, 24-bit multiplication, sad, and packed video forms are not supported.
+// Limits: .sat and packed video forms are not supported. Carries and rarer instructions: extended_integer.cpp.
 #include <algorithm>
 #include <bit>
 #include <type_traits>
 
+#include "arithmetic.h"
 #include "decode.h"
 #include "lanes.h"
 #include "type_dispatch.h"
@@ -293,8 +294,8 @@ void decode_bfi(Decoding& d) {
 }  // namespace
 
 // add, sub, mul, min, max, neg, abs, div and fma share their names with floating-point forms: see arithmetic.cpp.
-void decode_integer_add(Decoding& d) { decode_binary<Add>(d); }
-void decode_integer_sub(Decoding& d) { decode_binary<Sub>(d); }
+void decode_integer_add(Decoding& d) { d.next_modifier() == "cc" ? decode_add_carry(d) : decode_binary<Add>(d); }
+void decode_integer_sub(Decoding& d) { d.next_modifier() == "cc" ? decode_sub_carry(d) : decode_binary<Sub>(d); }
 void decode_integer_mul(Decoding& d) { decode_mul(d); }
 void decode_integer_mad(Decoding& d) { decode_mad(d); }
 void decode_integer_div(Decoding& d) { decode_binary<Div>(d); }

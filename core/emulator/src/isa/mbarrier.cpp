@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The mbarrier instructions. Source: PTX ISA, "Parallel Synchronization and Communication Instructions: mbarrier".
 // Semantics of the object are in machine/mbarrier.h and machine/cta.cpp.
-// Limits: the .noComplete form of arrive, mbarrier.pending_count and 32-bit generic addresses are not supported.
+// Limits: 32-bit generic addresses are not supported.
 #include <bit>
 
 #include "lanes.h"
@@ -70,6 +70,23 @@ Flow arrive(Warp& warp, const Op& op) {
     if (detail.has_state) warp.row<uint64_t>(detail.state_row)[lane] = state;
   });
   return Flow::next;
+}
+
+// Undefined in PTX where it would complete the phase: an error here.
+Flow arrive_without_completing(Warp& warp, const Op& op) {
+  const MbarrierDetail& detail = detail_of(op);
+  for_each_lane(warp.mask, [&](uint32_t lane) {
+    const uint32_t address = barrier_address(warp, detail, lane), count = warp.row<uint32_t>(detail.count_row)[lane];
+    if (warp.cta.cluster.read_mbarrier(address).pending <= count)
+      throw EmulatorError(Fault::illegal_instruction, "mbarrier.arrive.noComplete would complete the phase");
+    const uint64_t state = warp.cta.cluster.arrive_mbarrier(address, count, 0);
+    warp.row<uint64_t>(detail.state_row)[lane] = state;
+  });
+  return Flow::next;
+}
+
+Flow pending_count(Warp& warp, const Op& op) {
+  return map_lanes<uint32_t, uint64_t>(warp, op, [](uint64_t state) { return Mbarrier::unpack(state).pending; });
 }
 
 template <int32_t sign>
@@ -151,8 +168,30 @@ void decode_inval(Decoding& d) {
   finish(d, detail, &invalidate);
 }
 
+void decode_arrive_without_completing(Decoding& d) {
+  MbarrierDetail detail;
+  take_ordering(d);
+  take_space(d, detail);
+  take_width(d);
+  d.require_operands(3);
+  detail.state_row = d.destination(0, 64);
+  detail.address = d.address(1);
+  detail.count_row = d.source(2, 32);
+  finish(d, detail, &arrive_without_completing);
+}
+
+void decode_pending_count(Decoding& d) {
+  take_width(d);
+  d.require_operands(2);
+  d.op.dst = d.destination(0, 32);
+  d.op.a = d.source(1, 64);
+  d.op.pipe = Pipe::barrier;
+  d.op.execute = &pending_count;
+}
+
 template <bool drops>
 void decode_arrive(Decoding& d) {
+  if (!drops && d.take("noComplete")) return decode_arrive_without_completing(d);
   MbarrierDetail detail;
   const bool expects = d.take("expect_tx");
   take_ordering(d);
@@ -178,9 +217,9 @@ void decode_arrive(Decoding& d) {
 template <int32_t sign>
 void decode_tx(Decoding& d) {
   MbarrierDetail detail;
-  d.take("relaxed");
-  d.take("cta") || d.take("cluster");
+  take_ordering(d);
   take_space(d, detail);
+  take_ordering(d);  // ptxas takes it on either side of the space
   take_width(d);
   d.require_operands(2);
   detail.address = d.address(size_t{0});
@@ -217,6 +256,7 @@ void add_mbarrier_instructions(InstructionTable& table) {
   table["mbarrier.arrive_drop"] = {decode_arrive<true>, "mbarrier.arrive_drop"};
   table["mbarrier.expect_tx"] = {decode_tx<1>, "mbarrier.expect_tx"};
   table["mbarrier.complete_tx"] = {decode_tx<-1>, "mbarrier.complete_tx"};
+  table["mbarrier.pending_count"] = {decode_pending_count, "mbarrier.pending_count"};
   table["mbarrier.test_wait"] = {decode_wait<false>, "mbarrier.test_wait"};
   table["mbarrier.try_wait"] = {decode_wait<true>, "mbarrier.try_wait"};
 }
