@@ -70,7 +70,7 @@ def load_dsl() -> None:
     are built with one flavour only, so that they do not depend on it.
     """
     dsl_version()
-    runtime = _dsl_runtime_path()
+    runtime = dsl_runtime_path()
     ctypes.CDLL(str(runtime), mode=ctypes.RTLD_GLOBAL)
     compiler = Path(importlib.import_module("cutlass._mlir._mlir_libs._cutlass_ir").__file__ or "")
     if f".{DSL_FLAVOUR}." not in compiler.name:
@@ -79,7 +79,8 @@ def load_dsl() -> None:
         )
 
 
-def _dsl_runtime_path() -> Path:
+def dsl_runtime_path() -> Path:
+    """libcute_dsl_runtime.so of the flavour that is used here. Raises: PackError when it is not installed."""
     spec = importlib.util.find_spec("nvidia_cutlass_dsl")
     for folder in (spec.submodule_search_locations or []) if spec is not None else []:
         path = Path(folder) / DSL_FLAVOUR / "lib" / "libcute_dsl_runtime.so"
