@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""main.py: the `opdeck` command: list, explain, run FAMILY, aot.
+"""main.py: the `opdeck` command: list, explain, run FAMILY, aot, path.
 
 Who calls it: the console script. Exit status: 0 done and right, 1 an error or a failed verification, 2 a wrong command
 line.
@@ -7,6 +7,7 @@ line.
 
 from __future__ import annotations
 
+import enum
 import sys
 from typing import Annotated
 
@@ -15,10 +16,19 @@ import typer
 from opdeck.core.cli.text import print_table
 from opdeck.core.errors import OpdeckError
 from opdeck.core.registry import registry
+from opdeck.core.support_table import support_table
 
 Family = Annotated[str | None, typer.Argument(help="Operator family; all when left out.")]
 Arch = Annotated[str | None, typer.Option("--arch", help="sm_100a, sm_103a, sm_90a or cpu.")]
 FusionName = Annotated[str | None, typer.Option("--fusion", help="Canonical name, 'none' without one.")]
+AsTable = Annotated[bool, typer.Option("--table", help="The rows in short, as a Markdown table.")]
+
+
+class Installed(enum.Enum):
+    """What `opdeck path` knows."""
+
+    INCLUDE = "include"
+    LIB = "lib"
 
 
 _HELP = "Attention kernels, compiled ahead of time: list, explain, run, build."
@@ -47,14 +57,25 @@ def command_line() -> typer.Typer:
             if command is not None:
                 verb_app.command(name)(command)
     app.command("list")(list_command)
+    app.command("path")(path_command)
     app.add_typer(explain_app, name="explain")
     app.add_typer(run_app, name="run")
     app.add_typer(aot_app, name="aot")
     return app
 
 
-def list_command(family: Family = None, arch: Arch = None, fusion: FusionName = None) -> None:
+def list_command(family: Family = None, arch: Arch = None, fusion: FusionName = None, table: AsTable = False) -> None:
     """List the variants, in priority order."""
+    if table:
+        print(support_table(registry), end="")
+        return
     rows = registry.variants(family, arch, fusion)
     cells = [(row.id, row.arch, row.dtype, row.fusion_name, row.config_text) for row in rows]
     print_table(("variant", "arch", "dtype", "fusion", "config"), cells)
+
+
+def path_command(what: Annotated[Installed, typer.Argument(help="Which folder.")]) -> None:
+    """Print the folder of opdeck.h (include) or of libopdeck.so and libopdeck_emu.so (lib)."""
+    from opdeck import abi
+
+    print(abi.include_dir() if what is Installed.INCLUDE else abi.library_path().parent)

@@ -1,0 +1,33 @@
+# SPDX-License-Identifier: Apache-2.0
+"""support_table.py: the rows of all families in short, as a Markdown table.
+
+Who calls it: `opdeck list --table`, and the test that keeps README.md's table true.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from opdeck.core.registry import Registry
+    from opdeck.core.variant import Variant
+
+_HEADER = ("family", "arch", "types", "head dims", "masks")
+
+
+def support_table(registry: Registry) -> str:
+    """One line a family and arch: its types, head dims ("any" for a reference) and built-in masks."""
+    groups: dict[tuple[str, str], list[Variant]] = {}
+    for row in registry.variants():
+        if "." not in row.fusion_name:  # a third party's mask is not of this table
+            groups.setdefault((row.family, row.arch), []).append(row)
+    lines = [_HEADER, tuple("---" for _ in _HEADER)]
+    for (family, arch), rows in groups.items():
+        dims = _unique(str(row.static_dims.get("dqk", "any")) for row in rows)
+        lines.append((family, arch, _unique(row.dtype for row in rows), dims, _unique(row.fusion_name for row in rows)))
+    return "".join(f"| {' | '.join(line)} |\n" for line in lines)
+
+
+def _unique(words: Iterable[str]) -> str:
+    return ", ".join(dict.fromkeys(words))
