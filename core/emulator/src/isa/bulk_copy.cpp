@@ -87,7 +87,8 @@ Flow copy_to_cluster(Warp& warp, const Op& op) {
   return Flow::next;
 }
 
-// The chip's bulk store is one instruction a warp: lanes that give the same operands store once.
+// The chip's bulk store is one instruction a warp: lanes that give the same operands store once. (A reduction is done for
+// each lane.)
 uint32_t distinct_lanes(Warp& warp, const BulkDetail& detail) {
   uint32_t distinct = 0;
   for_each_lane(warp.mask, [&](uint32_t lane) {
@@ -105,7 +106,7 @@ uint32_t distinct_lanes(Warp& warp, const BulkDetail& detail) {
 template <bool reduces>
 Flow store_to_global(Warp& warp, const Op& op) {
   const BulkDetail& detail = detail_of(op);
-  for_each_lane(distinct_lanes(warp, detail), [&](uint32_t lane) {
+  for_each_lane(reduces ? warp.mask : distinct_lanes(warp, detail), [&](uint32_t lane) {
     const uint32_t num_bytes = read_size(warp, detail, lane);
     const uint64_t target = global_operand(warp, detail.destination, lane);
     const uint32_t source = shared_operand(warp, detail.source, lane);

@@ -4,6 +4,8 @@
 // "Parallel Synchronization and Communication Instructions: membar, fence".
 // Fences order what is in order already (one warp runs at a time); launches are serial, so griddepcontrol waits for
 // nothing. Hazard checks see all of these.
+#include <bit>
+
 #include "../machine/cta.h"
 #include "decode.h"
 #include "lanes.h"
@@ -21,6 +23,38 @@ void decode_bra(Decoding& d) {
   d.op.a = d.label(0);
   d.op.pipe = Pipe::control;
   d.op.execute = &branch;
+}
+
+// brx.idx: lanes with the lowest index go first; the others come back to the instruction for their own target.
+Flow branch_indexed(Warp& warp, const Op& op) {
+  const auto& targets = *static_cast<const std::vector<uint32_t>*>(op.detail);
+  const uint32_t* const index = warp.row<uint32_t>(op.a);
+  const uint32_t chosen = index[std::countr_zero(warp.mask)];
+  if (chosen >= targets.size())
+    throw EmulatorError(Fault::illegal_instruction, "brx.idx index " + std::to_string(chosen) + " of " +
+                                                        std::to_string(targets.size()) + " targets");
+  uint32_t taken = 0;
+  for_each_lane(warp.mask, [&](uint32_t lane) { taken |= static_cast<uint32_t>(index[lane] == chosen) << lane; });
+  const uint32_t others = warp.lanes & ~taken;
+  if (others != 0) warp.parked.push_back({warp.pc, others});
+  warp.lanes = taken;
+  warp.pc = targets[chosen];
+  return Flow::jump;
+}
+void decode_brx(Decoding& d) {
+  d.take("uni");
+  d.require_operands(2);
+  if (d.instruction.has_guard) d.unsupported("a guard");
+  d.op.a = d.source(0, 32);
+  std::vector<uint32_t> targets;
+  for (const ptx::Operand& item : d.operand(1).items) {
+    if (item.kind != ptx::Operand::Kind::label) d.malformed("'" + item.name + "' is not a label");
+    targets.push_back(static_cast<uint32_t>(item.value));
+  }
+  if (targets.empty()) d.malformed("the second operand is no .branchtargets table");
+  d.op.detail = d.keep(std::move(targets));
+  d.op.pipe = Pipe::control;
+  d.op.execute = &branch_indexed;
 }
 
 void decode_exit(Decoding& d) {
@@ -118,6 +152,7 @@ void decode_fence(Decoding& d) {
 
 void add_control_instructions(InstructionTable& table) {
   table["bra"] = {decode_bra, "Control Flow Instructions: bra"};
+  table["brx.idx"] = {decode_brx, "Control Flow Instructions: brx.idx"};
   table["ret"] = {decode_exit, "Control Flow Instructions: ret"};
   table["exit"] = {decode_exit, "Control Flow Instructions: exit"};
   table["trap"] = {decode_trap, "Miscellaneous Instructions: trap"};

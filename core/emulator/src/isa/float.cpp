@@ -8,6 +8,7 @@
 #include <cmath>
 
 #include "../tensor/approx_math.h"
+#include "../tensor/numbers.h"
 #include "arithmetic.h"
 #include "lanes.h"
 
@@ -170,11 +171,60 @@ struct PickFused {
   static Execute f64(size_t rounding) { return with_rounding<&fused_f64>(rounding); }
 };
 
+// Mixed precision: the f16 or bf16 operands are exact in f32, and the result rounds once.
+template <Type half>
+inline float widened(uint16_t code) {
+  return half == Type::f16 ? decode_f16(code) : decode_bf16(code);
+}
+template <class F, Type half, FloatMode mode>
+Flow mixed_binary(Warp& warp, const Op& op) {
+  return map_lanes2<float, uint16_t, float>(
+      warp, op, [](uint16_t a, float b) { return output<mode>(F::apply(widened<half>(a), b)); });
+}
+template <Type half, FloatMode mode>
+Flow mixed_fused(Warp& warp, const Op& op) {
+  return map_lanes3<float, uint16_t, uint16_t, float>(warp, op, [](uint16_t a, uint16_t b, float c) {
+    return output<mode>(__builtin_fmaf(widened<half>(a), widened<half>(b), c));
+  });
+}
+template <class F, Type half>
+Execute pick_mixed_binary(FloatMode mode, size_t rounding) {
+  return mode == FloatMode::sat ? with_rounding<&mixed_binary<F, half, FloatMode::sat>>(rounding)
+                                : with_rounding<&mixed_binary<F, half, FloatMode::plain>>(rounding);
+}
+template <Type half>
+Execute pick_mixed_fused(FloatMode mode, size_t rounding) {
+  return mode == FloatMode::sat ? with_rounding<&mixed_fused<half, FloatMode::sat>>(rounding)
+                                : with_rounding<&mixed_fused<half, FloatMode::plain>>(rounding);
+}
+
+// `.f32.f16` or `.f32.bf16`: the second type, or none. The form has no .ftz.
+Type take_mixed_type(Decoding& d, Type type, FloatMode mode) {
+  if (type != Type::f32 || d.next_modifier().empty()) return Type::none;
+  const Type half = d.take_type_of({Type::f16, Type::bf16});
+  d.require_target({Target::sm_100a, Target::sm_103a});
+  if (flushes(mode)) d.unsupported(".ftz of mixed precision");
+  d.op.pipe = Pipe::float32;
+  d.op.dst = d.destination(0, 32);
+  return half;
+}
+
+template <class F>
+void decode_mixed_binary(Decoding& d, Type half, FloatMode mode, size_t rounding) {
+  d.require_operands(3);
+  d.op.a = d.source(1, 16);
+  d.op.b = d.source(2, 32);
+  d.op.execute = half == Type::f16 ? pick_mixed_binary<F, Type::f16>(mode, rounding)
+                                   : pick_mixed_binary<F, Type::bf16>(mode, rounding);
+}
+
 template <class F>
 void decode_binary(Decoding& d) {
   const size_t rounding = take_rounding(d);
   const FloatMode mode = take_mode(d);
   const Type type = d.take_type_of({Type::f32, Type::f32x2, Type::f64});
+  const Type half = std::is_same_v<F, Mul> ? Type::none : take_mixed_type(d, type, mode);
+  if (half != Type::none) return decode_mixed_binary<F>(d, half, mode, rounding);
   check_mode(d, type, mode);
   set_operands(d, type, 2);
   d.op.execute = pick_float<PickBinary<F>>(type, mode, rounding);
@@ -371,6 +421,15 @@ void decode_float_fma(Decoding& d) {
   const size_t rounding = d.take_one_of({"rn", "rz", "rm", "rp"}, "rounding");
   const FloatMode mode = take_mode(d);
   const Type type = d.take_type_of({Type::f32, Type::f32x2, Type::f64});
+  if (const Type half = take_mixed_type(d, type, mode); half != Type::none) {
+    d.require_operands(4);
+    d.op.a = d.source(1, 16);
+    d.op.b = d.source(2, 16);
+    d.op.c = d.source(3, 32);
+    d.op.execute = half == Type::f16 ? pick_mixed_fused<Type::f16>(mode, rounding)
+                                     : pick_mixed_fused<Type::bf16>(mode, rounding);
+    return;
+  }
   check_mode(d, type, mode);
   set_operands(d, type, 3);
   d.op.execute = pick_float<PickFused>(type, mode, rounding);

@@ -130,6 +130,26 @@ void Cta::check_clean_exit() const {
       throw EmulatorError(Fault::failed, who + std::to_string(named_barriers[i].arrived_threads) + " of " +
                                              std::to_string(named_barriers[i].expected_threads) +
                                              " threads arrived at barrier " + std::to_string(i));
+  check_register_counts();
+}
+
+void Cta::check_register_counts() const {
+  constexpr uint32_t kWarpsPerGroup = 4, kRegistersPerSm = 64 * 1024;
+  uint64_t total = 0;
+  bool all_set = true;
+  for (size_t w = 0; w < warps.size(); ++w) {
+    const Warp& first = warps[w / kWarpsPerGroup * kWarpsPerGroup];
+    if (warps[w].max_registers != first.max_registers)
+      throw EmulatorError(Fault::failed, "setmaxnreg gave warp " + std::to_string(w) + " " +
+                                             std::to_string(warps[w].max_registers) + " registers and warp " +
+                                             std::to_string(first.warp_idx) + " of its warpgroup " +
+                                             std::to_string(first.max_registers) + " (0: none was executed)");
+    all_set &= warps[w].max_registers != 0;
+    total += uint64_t{warps[w].max_registers} * kWarpLanes;
+  }
+  if (all_set && total > kRegistersPerSm)
+    throw EmulatorError(Fault::failed, "setmaxnreg gave the warps of a CTA " + std::to_string(total) + " registers, there are " +
+                                           std::to_string(kRegistersPerSm));
 }
 
 Cluster::Cluster(Launch& owner, std::array<uint32_t, 3> cluster_index) : launch(owner), index(cluster_index) {
@@ -206,7 +226,9 @@ uint64_t Cluster::init_mbarrier(uint32_t address, uint32_t count) {
     throw EmulatorError(Fault::illegal_instruction, "mbarrier.init count " + std::to_string(count) +
                                                         " is outside 1 .. " + std::to_string(Mbarrier::kMaxCount));
   uint8_t* const pointer = mbarrier_pointer(address, false);
-  cta_of(address).mbarriers.insert(shared_offset(address));
+  if (!cta_of(address).mbarriers.insert(shared_offset(address)).second)
+    throw EmulatorError(Fault::illegal_instruction, "an mbarrier lives at shared address " + hex(address) +
+                                                        " already (mbarrier.inval is missing)");
   Mbarrier barrier;
   barrier.expected = barrier.pending = count;
   const uint64_t word = barrier.pack();

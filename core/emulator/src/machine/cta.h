@@ -80,6 +80,7 @@ class Cta {
 
  private:
   uint32_t* tmem_words();
+  void check_register_counts() const;
   std::vector<uint8_t> shared_;
   std::vector<uint32_t> tmem_;  // made at first use
 };

@@ -52,6 +52,8 @@ struct Launch {
   GlobalMemory& memory;
   const opdeck_emu_options options;
   std::vector<uint8_t> parameters;
+  // What a warp's register file starts as: undefined registers and the constants.
+  std::vector<uint8_t> register_image;
   AsyncQueue async;
   LaunchCounters counters;
   ClusterQueue clusters;

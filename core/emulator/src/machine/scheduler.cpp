@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// Runs a launch: clusters one after another, the warps of a cluster by turns, asynchronous work as the schedule says.
-// Called by src/driver through Launch::run.
+// Runs a launch: the warps of a cluster by turns, asynchronous work as the schedule says; clusters one after another,
+// but when one has run long or can only wait for others, the next ones start beside it (kernels whose CTAs wait for each
+// other through global memory). Called by src/driver through Launch::run.
 #include <algorithm>
+#include <memory>
 #include <vector>
 
 #include "cta.h"
@@ -13,6 +15,8 @@ namespace {
 
 constexpr uint64_t kSliceInstructions = 4096;  // before the next warp has its turn
 constexpr uint64_t kRandomSliceInstructions = 64;
+constexpr uint64_t kTurnInstructions = uint64_t{1} << 22;  // of a cluster, before others are started beside it
+constexpr size_t kMaxResidentCtas = 132;
 
 const char* wait_text(WaitKind kind) {
   switch (kind) {
@@ -35,26 +39,36 @@ std::string hex(uint32_t value) {
   return text;
 }
 
+enum class Turn : uint8_t { finished, ran, stuck };
+
 class ClusterRun {
  public:
-  ClusterRun(Launch& launch, Cluster& cluster) : launch_(launch), cluster_(cluster) {
+  ClusterRun(Launch& launch, std::array<uint32_t, 3> index) : launch_(launch), cluster_(launch, index) {
     for (const auto& cta : cluster_.ctas)
       for (Warp& warp : cta->warps) warps_.push_back(&warp);
   }
 
-  void run() {
+  Turn run_turn() {
+    const uint64_t limit = launch_.counters.warp_instructions + kTurnInstructions;
     while (!warps_.empty()) {
+      if (launch_.counters.warp_instructions > limit) return Turn::ran;
       if (run_round()) continue;
       if (!launch_.async.empty()) {
         launch_.async.complete_one();
         launch_.signal();
         continue;
       }
-      if (grant_failures() || let_groups_run_ahead()) continue;
-      throw EmulatorError(Fault::timeout, deadlock_report());
+      if (!grant_failures() && !let_groups_run_ahead()) return Turn::stuck;
     }
     launch_.async.complete_all();
     for (const auto& cta : cluster_.ctas) cta->check_clean_exit();
+    return Turn::finished;
+  }
+
+  std::string waiting_report() {
+    std::string text;
+    for (const Warp* warp : warps_) text += "\n  " + waiting_text(*warp);
+    return text;
   }
 
  private:
@@ -126,46 +140,74 @@ class ClusterRun {
     return text + ", lanes " + hex(warp.lanes) + ", `" + source.text + "`";
   }
 
-  std::string deadlock_report() const {
-    std::string text = "deadlock: no warp can go on and no asynchronous work is pending";
-    for (const Warp* warp : warps_) {
-      text += "\n  " + place(*warp) + " waits for " + wait_text(warp->wait.kind);
-      if (warp->wait.kind == WaitKind::named_barrier) {
-        const NamedBarrier& barrier = warp->cta.named_barriers[warp->wait.address];
-        text += " " + std::to_string(warp->wait.address) + ", " + std::to_string(barrier.arrived_threads) + " of " +
-                std::to_string(barrier.expected_threads) + " threads arrived";
-      } else if (warp->wait.kind == WaitKind::mbarrier) {
-        const Mbarrier barrier = cluster_.read_mbarrier(warp->wait.address);
-        text += " at shared address " + hex(warp->wait.address) + " for parity " + std::to_string(warp->wait.parity) +
-                " (phase " + std::to_string(barrier.phase) + ", " + std::to_string(barrier.pending) + " of " +
-                std::to_string(barrier.expected) + " arrivals and " + std::to_string(barrier.tx) + " bytes pending)";
-      }
-      for (const LaneGroup& group : warp->parked)
-        text += "; lanes " + hex(group.lanes) + " stand at PTX line " +
-                std::to_string(launch_.program.places[group.pc].ptx_line);
+  std::string waiting_text(const Warp& warp) {
+    std::string text = place(warp) + " waits for " + wait_text(warp.wait.kind);
+    if (warp.wait.kind == WaitKind::named_barrier) {
+      const NamedBarrier& barrier = warp.cta.named_barriers[warp.wait.address];
+      text += " " + std::to_string(warp.wait.address) + ", " + std::to_string(barrier.arrived_threads) + " of " +
+              std::to_string(barrier.expected_threads) + " threads arrived";
+    } else if (warp.wait.kind == WaitKind::mbarrier) {
+      const Mbarrier barrier = cluster_.read_mbarrier(warp.wait.address);
+      text += " at shared address " + hex(warp.wait.address) + " for parity " + std::to_string(warp.wait.parity) +
+              " (phase " + std::to_string(barrier.phase) + ", " + std::to_string(barrier.pending) + " of " +
+              std::to_string(barrier.expected) + " arrivals and " + std::to_string(barrier.tx) + " bytes pending)";
     }
+    for (const LaneGroup& group : warp.parked)
+      text += "; lanes " + hex(group.lanes) + " stand at PTX line " +
+              std::to_string(launch_.program.places[group.pc].ptx_line);
     return text;
   }
 
   Launch& launch_;
-  Cluster& cluster_;
+  Cluster cluster_;
   std::vector<Warp*> warps_;
   uint64_t ahead_epoch_ = 0;
 };
 
 }  // namespace
 
+namespace {
+
+using ResidentClusters = std::vector<std::unique_ptr<ClusterRun>>;
+
+void start_cluster(Launch& launch, ResidentClusters& resident) {
+  uint64_t rest = launch.clusters.next++;
+  std::array<uint32_t, 3> index{};
+  for (size_t i = 0; i < 3; ++i) {
+    const uint64_t extent = launch.shape.grid[i] / launch.shape.cluster[i];
+    index[i] = static_cast<uint32_t>(rest % extent);
+    rest /= extent;
+  }
+  resident.push_back(std::make_unique<ClusterRun>(launch, index));
+  launch.counters.num_ctas += launch.shape.ctas_per_cluster();
+}
+
+[[noreturn]] void report_deadlock(const ResidentClusters& resident) {
+  std::string text = "deadlock: no warp can go on and no asynchronous work is pending";
+  for (const auto& cluster : resident) text += cluster->waiting_report();
+  throw EmulatorError(Fault::timeout, text);
+}
+
+}  // namespace
+
 void Launch::run() {
-  std::array<uint64_t, 3> num_clusters{};
-  for (size_t i = 0; i < 3; ++i) num_clusters[i] = shape.grid[i] / shape.cluster[i];
-  clusters.count = num_clusters[0] * num_clusters[1] * num_clusters[2];
-  while (clusters.next < clusters.count) {
-    const uint64_t linear = clusters.next++;
-    Cluster cluster(*this, {static_cast<uint32_t>(linear % num_clusters[0]),
-                            static_cast<uint32_t>(linear / num_clusters[0] % num_clusters[1]),
-                            static_cast<uint32_t>(linear / num_clusters[0] / num_clusters[1])});
-    counters.num_ctas += cluster.num_ctas();
-    ClusterRun(*this, cluster).run();
+  register_image = make_register_image(program);
+  clusters.count = uint64_t{1};
+  for (size_t i = 0; i < 3; ++i) clusters.count *= shape.grid[i] / shape.cluster[i];
+  ResidentClusters resident;
+  while (clusters.next < clusters.count || !resident.empty()) {
+    const bool has_room = (resident.size() + 1) * shape.ctas_per_cluster() <= kMaxResidentCtas || resident.empty();
+    const bool can_start = clusters.next < clusters.count && has_room;
+    if (can_start) start_cluster(*this, resident);
+    const uint64_t epoch_before = epoch;
+    bool all_stuck = true;
+    for (auto& cluster : resident) {
+      const Turn turn = cluster->run_turn();
+      all_stuck &= turn == Turn::stuck;
+      if (turn == Turn::finished) cluster.reset();
+    }
+    resident.erase(std::remove(resident.begin(), resident.end(), nullptr), resident.end());
+    if (all_stuck && !can_start && epoch == epoch_before) report_deadlock(resident);
   }
 }
 

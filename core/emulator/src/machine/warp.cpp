@@ -76,30 +76,41 @@ Warp::Warp(Cta& owner, uint32_t index, uint32_t num_lanes)
     : cta(owner), launch(owner.launch), warp_idx(index),
       existing_lanes(num_lanes == kWarpLanes ? kAllLanes : (1u << num_lanes) - 1),
       registers(new uint8_t[launch.program.register_file_bytes]), lanes(existing_lanes) {
-  std::memset(registers.get(), 0xa5, launch.program.register_file_bytes);  // registers start undefined
-  fill_preset_rows();
+  std::memcpy(registers.get(), launch.register_image.data(), launch.program.register_file_bytes);
+  fill_special_rows();
 }
 
 Warp::~Warp() = default;
 Warp::Warp(Warp&&) noexcept = default;
 
-void Warp::fill_preset_rows() {
+void Warp::fill_special_rows() {
   for (const PresetRow& preset : launch.program.presets) {
+    if (preset.kind != PresetRow::Kind::special) continue;
+    const bool per_lane = is_lane_special(preset.special);
+    const uint64_t uniform = per_lane ? 0 : uniform_special(*this, preset.special, preset.value);
     uint8_t* const entries = row<uint8_t>(preset.row);
-    const bool is_constant = preset.kind == PresetRow::Kind::constant;
-    const bool per_lane = !is_constant && is_lane_special(preset.special);
-    const uint64_t uniform =
-        is_constant ? preset.value : per_lane ? 0 : uniform_special(*this, preset.special, preset.value);
-    if (preset.elem_bytes == 0) {  // a predicate row
-      *row<uint32_t>(preset.row) = uniform != 0 ? kAllLanes : 0;
-      continue;
-    }
-    for (uint32_t lane = 0; lane < kWarpLanes; ++lane) {
+    if (preset.elem_bytes == 0) *row<uint32_t>(preset.row) = uniform != 0 ? kAllLanes : 0;
+    for (uint32_t lane = 0; lane < kWarpLanes && preset.elem_bytes != 0; ++lane) {
       const uint64_t value = per_lane ? lane_special(*this, preset.special, lane) : uniform;
-      std::memset(entries + lane * preset.elem_bytes, 0, preset.elem_bytes);
-      std::memcpy(entries + lane * preset.elem_bytes, &value, std::min<uint32_t>(preset.elem_bytes, 8));
+      std::memcpy(entries + lane * preset.elem_bytes, &value, preset.elem_bytes);
     }
   }
+}
+
+std::vector<uint8_t> make_register_image(const Program& program) {
+  constexpr uint8_t kUndefined = 0xa5;
+  std::vector<uint8_t> image(program.register_file_bytes, kUndefined);
+  for (const PresetRow& preset : program.presets) {
+    if (preset.kind != PresetRow::Kind::constant) continue;
+    uint8_t* const row = image.data() + preset.row;
+    if (preset.elem_bytes == 0) std::memset(row, preset.value != 0 ? 0xff : 0, sizeof(uint32_t));
+    for (uint32_t lane = 0; lane < kWarpLanes && preset.elem_bytes != 0; ++lane) {
+      uint8_t* const entry = row + lane * preset.elem_bytes;
+      std::memset(entry, 0, preset.elem_bytes);
+      std::memcpy(entry, &preset.value, std::min<uint32_t>(preset.elem_bytes, sizeof preset.value));
+    }
+  }
+  return image;
 }
 
 uint8_t* Warp::local_memory(uint32_t lane) {

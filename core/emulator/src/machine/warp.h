@@ -97,7 +97,7 @@ class Warp {
   std::unique_ptr<BulkGroups> bulk_groups;
 
  private:
-  void fill_preset_rows();
+  void fill_special_rows();
   void after_control_flow();
   void switch_group();
   bool select_group(bool desperate);
@@ -109,5 +109,8 @@ class Warp {
   uint32_t merge_pc_ = UINT32_MAX;  // the next higher counter of a parked group
   std::vector<uint8_t> local_;
 };
+
+// The register file that every warp of a kernel starts with, special registers left out.
+std::vector<uint8_t> make_register_image(const Program& program);
 
 }  // namespace opdeck::emu

@@ -13,6 +13,7 @@ struct Scope {
   Scope* parent = nullptr;
   std::unordered_map<std::string, uint32_t> registers;
   std::unordered_map<std::string, uint32_t> labels;  // -> instruction index
+  std::unordered_map<std::string, Operand> branch_tables;
 
   const uint32_t* find_register(const std::string& name) const {
     for (const Scope* s = this; s != nullptr; s = s->parent) {
@@ -25,6 +26,13 @@ struct Scope {
     for (const Scope* s = this; s != nullptr; s = s->parent) {
       const auto it = s->labels.find(name);
       if (it != s->labels.end()) return &it->second;
+    }
+    return nullptr;
+  }
+  const Operand* find_branch_table(const std::string& name) const {
+    for (const Scope* s = this; s != nullptr; s = s->parent) {
+      const auto it = s->branch_tables.find(name);
+      if (it != s->branch_tables.end()) return &it->second;
     }
     return nullptr;
   }
@@ -114,6 +122,7 @@ class BodyParser {
     const Token opcode = expect_word(tokens_);
     if (!instruction.has_guard && tokens_.peek().is(":")) {
       tokens_.next();
+      if (tokens_.peek().is(".branchtargets")) return parse_branch_targets(std::string(opcode.text));
       if (!scope_->labels.emplace(opcode.text, static_cast<uint32_t>(kernel_.instructions.size())).second)
         fail(opcode, "label " + std::string(opcode.text) + " is defined twice");
       return;
@@ -129,6 +138,21 @@ class BodyParser {
     expect(tokens_, ";");
     kernel_.instructions.push_back(std::move(instruction));
     instruction_scopes_.push_back(scope_);
+  }
+
+  // `name: .branchtargets a, b;`, the table of a brx.idx. The labels are resolved where the table is used.
+  void parse_branch_targets(const std::string& name) {
+    tokens_.next();
+    Operand table;
+    table.kind = Operand::Kind::vector;
+    do {
+      Operand label;
+      label.kind = Operand::Kind::symbol;
+      label.name = std::string(expect_word(tokens_).text);
+      table.items.push_back(std::move(label));
+    } while (tokens_.peek().is(",") && (tokens_.next(), true));
+    expect(tokens_, ";");
+    scope_->branch_tables[name] = std::move(table);
   }
 
   void parse_guard(Instruction& instruction) {
@@ -243,12 +267,18 @@ class BodyParser {
     for (size_t i = 0; i < kernel_.instructions.size(); ++i) {
       for (Operand& operand : kernel_.instructions[i].operands) {
         if (operand.kind != Operand::Kind::symbol) continue;
-        const uint32_t* target = instruction_scopes_[i]->find_label(operand.name);
-        if (target == nullptr) continue;
-        operand.kind = Operand::Kind::label;
-        operand.value = *target;
+        if (const Operand* table = instruction_scopes_[i]->find_branch_table(operand.name)) operand = *table;
+        resolve_label(*instruction_scopes_[i], operand);
+        for (Operand& item : operand.items) resolve_label(*instruction_scopes_[i], item);
       }
     }
+  }
+
+  static void resolve_label(const Scope& scope, Operand& operand) {
+    const uint32_t* target = operand.kind == Operand::Kind::symbol ? scope.find_label(operand.name) : nullptr;
+    if (target == nullptr) return;
+    operand.kind = Operand::Kind::label;
+    operand.value = *target;
   }
 
   Lexer& tokens_;
