@@ -1,0 +1,117 @@
+# SPDX-License-Identifier: Apache-2.0
+"""arguments.py: the host memory that a call of a compiled CuTe DSL function may touch.
+
+Who calls it: attach.py, once a call. A compiled function gets addresses of descriptors; every runtime tensor and pointer
+of the DSL hands out its descriptor through __c_pointers__, however deep in tuples and dataclasses it is, so the owners
+are noted there. A tensor is registered element by element. A raw pointer has no extents: it stands for the torch storage
+that holds the address, else for the runtime tensors that do.
+Limits: an address inside an array (of a grouped GEMM) is not followed: Attachment.expose is for those.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import functools
+import gc
+import sys
+import weakref
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Any
+
+from opdeck.core.emulator.library import HostTensor
+
+
+def tensor_memory(tensor: Any, name: str) -> HostTensor:
+    """The elements of a cute.runtime tensor."""
+    # The element type may have been set anew: fp4 in uint8 storage. Booleans fill a byte.
+    elem_bits = tensor.element_type.width
+    return HostTensor(name, tensor.data_ptr, tuple(tensor.shape), tuple(tensor.stride), max(elem_bits, 4))
+
+
+class ArgumentMemory:
+    """Notes the owners of descriptors from install() on."""
+
+    def __init__(self) -> None:
+        # By address of the descriptor, and by identity: runtime tensors cannot be hashed.
+        self._owners: weakref.WeakValueDictionary[int, Any] = weakref.WeakValueDictionary()
+        self._tensors: weakref.WeakValueDictionary[int, Any] = weakref.WeakValueDictionary()
+
+    def install(self, tensor_type: Any, pointer_types: Iterable[Any]) -> None:
+        """Notes the descriptors of these runtime types of the DSL."""
+        tensor_type.__init__ = self._noting_tensor(tensor_type.__init__)
+        for owner_type in (tensor_type, *pointer_types):
+            owner_type.__c_pointers__ = self._noting_owner(owner_type.__c_pointers__)
+
+    def of_call(self, descriptors: Sequence[Any], names: Sequence[str]) -> list[HostTensor]:
+        """Memory behind the descriptors of one call. names: of the function's parameters."""
+        memory = []
+        addresses = []
+        for argument_idx, descriptor in enumerate(descriptors):
+            owner = self._owners.get(_address(descriptor))
+            if owner is None:
+                continue  # a scalar, a stream
+            if hasattr(owner, "data_ptr"):
+                # Parameters and descriptors match one to one unless one is a tuple or a dataclass.
+                known = len(names) == len(descriptors)
+                memory.append(tensor_memory(owner, names[argument_idx] if known else f"argument {argument_idx}"))
+            elif owner._desc.value:
+                addresses.append(owner._desc.value)
+        return memory + self._behind_pointers(addresses)
+
+    def _behind_pointers(self, addresses: Sequence[int]) -> list[HostTensor]:
+        if not addresses:
+            return []
+        storages = [storage for storage in _torch_storages() if any(_holds(storage, each) for each in addresses)]
+        left = [each for each in addresses if not any(_holds(storage, each) for storage in storages)]
+        tensors = [tensor_memory(tensor, "tensor of a pointer") for tensor in self._tensors.values()] if left else []
+        return storages + [tensor for tensor in tensors if any(_holds(tensor, each) for each in left)]
+
+    def _noting_tensor(self, original: Callable[..., None]) -> Callable[..., None]:
+        @functools.wraps(original)
+        def init(tensor: Any, *args: Any, **kwargs: Any) -> None:
+            original(tensor, *args, **kwargs)
+            self._tensors[id(tensor)] = tensor
+
+        return init
+
+    def _noting_owner(self, original: Callable[[Any], list[Any]]) -> Callable[[Any], list[Any]]:
+        @functools.wraps(original)
+        def c_pointers(owner: Any) -> list[Any]:
+            descriptors = original(owner)
+            for descriptor in descriptors:
+                self._owners[_address(descriptor)] = owner
+            return descriptors
+
+        return c_pointers
+
+
+def _address(descriptor: Any) -> int:
+    return int((descriptor.value if isinstance(descriptor, ctypes.c_void_p) else descriptor) or 0)
+
+
+def _holds(tensor: HostTensor, address: int) -> bool:
+    if 0 in tensor.shape:
+        return False
+    reach = [stride * (extent - 1) for extent, stride in zip(tensor.shape, tensor.strides, strict=True)]
+    low_bits = sum(min(elems, 0) for elems in reach) * tensor.elem_bits
+    high_bits = (sum(max(elems, 0) for elems in reach) + 1) * tensor.elem_bits
+    return low_bits <= (address - tensor.data) * 8 < high_bits
+
+
+def _torch_storages() -> Iterator[HostTensor]:
+    """Storages of the CPU tensors that are alive, each once."""
+    torch = sys.modules.get("torch")
+    if torch is None:
+        return
+    seen = set()
+    for candidate in gc.get_objects():
+        if not issubclass(type(candidate), torch.Tensor) or candidate.device.type != "cpu":
+            continue
+        try:
+            storage = candidate.untyped_storage()
+        except (RuntimeError, NotImplementedError):
+            continue  # sparse, or a subclass that has none
+        data, size_bytes = storage.data_ptr(), storage.nbytes()
+        if data and size_bytes and data not in seen:
+            seen.add(data)
+            yield HostTensor(f"torch storage of {size_bytes} bytes", data, (size_bytes,), (1,), 8)

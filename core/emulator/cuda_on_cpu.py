@@ -1,0 +1,85 @@
+# SPDX-License-Identifier: Apache-2.0
+"""cuda_on_cpu.py: torch's "cuda" device on the CPU, so that a script written for a GPU runs with the emulator attached.
+
+Who calls it: __main__.py, for whole scripts; benchmarks/emulator_examples.py. Needs torch; attach() alone does not.
+Tensors that a script asks for on "cuda" are CPU tensors that answer is_cuda with True; there is one stream, and nothing is
+asynchronous. CuTe DSL's benchmark helper takes no times: the emulator's are not a GPU's.
+Limits: CUDA graphs, events and memory pools are not there.
+"""
+
+from __future__ import annotations
+
+import importlib
+import math
+from collections.abc import Callable
+from typing import Any
+
+from opdeck.core.emulator.attach import Attachment
+from opdeck.core.emulator.library import COMPUTE_CAPABILITY_MAJOR, COMPUTE_CAPABILITY_MINOR
+
+
+class _Stream:
+    """The default stream."""
+
+    cuda_stream = 0
+
+    def synchronize(self) -> None:
+        """Launches have ended when they return."""
+
+    def wait_stream(self, stream: object) -> None:
+        """There is one stream."""
+
+
+def redirect_cuda(attachment: Attachment) -> None:
+    """Redirects torch's CUDA device, and the driver calls that scripts make to look for a GPU, for the whole process."""
+    import torch
+
+    _redirect_tensors(torch)
+    capability = tuple(
+        attachment.library.device_attribute(attribute, attachment.arch)
+        for attribute in (COMPUTE_CAPABILITY_MAJOR, COMPUTE_CAPABILITY_MINOR)
+    )
+    answers: dict[str, Any] = {
+        "is_available": True,
+        "device_count": 1,
+        "current_device": 0,
+        "get_device_capability": capability,
+        "current_stream": _Stream(),
+        "default_stream": _Stream(),
+        "Stream": _Stream(),
+        "synchronize": None,
+        "set_device": None,
+        "empty_cache": None,
+    }
+    for name, answer in answers.items():
+        setattr(torch.cuda, name, _always(answer))
+    driver = importlib.import_module("cuda.bindings.driver")
+    success = driver.CUresult.CUDA_SUCCESS
+    driver.cuInit = _always((success,))
+    driver.cuDeviceGetCount = _always((success, 1))
+    importlib.import_module("cutlass.cute.testing").benchmark = _always(math.nan)
+
+
+def _redirect_tensors(torch: Any) -> None:
+    is_cuda = torch.Tensor.is_cuda.__get__
+    on_cpu = torch.device("cpu")
+
+    def here(argument: Any) -> Any:
+        if isinstance(argument, torch.device):
+            return on_cpu if argument.type == "cuda" else argument
+        return "cpu" if isinstance(argument, str) and argument.split(":")[0] == "cuda" else argument
+
+    class CudaOnCpu(torch.overrides.TorchFunctionMode):  # type: ignore[misc]
+        def __torch_function__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+            if function == is_cuda:
+                return True
+            if function is torch.Tensor.cuda:
+                return args[0]
+            named = {name: here(argument) for name, argument in (kwargs or {}).items()}
+            return function(*map(here, args), **named)
+
+    CudaOnCpu().__enter__()  # for as long as the process lives
+
+
+def _always(answer: Any) -> Callable[..., Any]:
+    return lambda *args, **kwargs: answer

@@ -1,0 +1,133 @@
+# SPDX-License-Identifier: Apache-2.0
+"""library.py: libopdeck_emu.so, through cffi and its own header.
+
+Who calls it: attach.py. Sessions are those of opdeck_emu.h: one a call of a compiled function, on the calling thread.
+"""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from opdeck.core.errors import ArgumentError, DriverError
+
+HEADER = Path(__file__).parent / "include" / "opdeck_emu.h"
+# Of the driver's functions only what attach.py asks for.
+DRIVER_FUNCTIONS = "int cuDeviceGetAttribute(int *value, int attr, int device); int cuLibraryUnload(void *library);"
+DEVICES = {"sm_90a": 0, "sm_100a": 1, "sm_103a": 2}  # as opdeck_emu.h promises
+# CUdevice_attribute.
+MULTIPROCESSOR_COUNT, L2_CACHE_BYTES, COMPUTE_CAPABILITY_MAJOR, COMPUTE_CAPABILITY_MINOR = 16, 38, 75, 76
+READ_WRITE = 3
+
+
+class HostTensor(NamedTuple):
+    """Host memory that a launch may touch, element by element. strides: in elements."""
+
+    name: str
+    data: int
+    shape: tuple[int, ...]
+    strides: tuple[int, ...]
+    elem_bits: int
+
+
+@dataclass(frozen=True)
+class Schedule:
+    """When asynchronous work completes: eager, lazy, or at random moments by a seed."""
+
+    name: str
+    seed: int = 0
+
+    NAMES = ("eager", "lazy", "random")  # by number, as in opdeck_emu.h
+
+    @classmethod
+    def parse(cls, text: str) -> Schedule:
+        """Raises: ArgumentError unless the text is eager, lazy or random[:SEED]."""
+        name, colon, seed = text.partition(":")
+        if name not in cls.NAMES or (colon and (name != "random" or not re.fullmatch(r"\d{1,19}", seed))):
+            raise ArgumentError("schedule", repr(text), "eager|lazy|random[:SEED]")
+        return cls(name, int(seed or 0))
+
+
+class EmulatorLibrary:
+    """One loaded libopdeck_emu.so. Used from any thread; begin and end pair up on one thread."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self._ffi = _ffi()
+        try:
+            self._lib = self._ffi.dlopen(str(path))
+        except OSError as error:
+            raise DriverError(f"the emulator does not load: {error}") from error
+        got, want = self._lib.opdeck_emu_version(), self._lib.OPDECK_EMU_VERSION
+        if got != want:
+            raise DriverError(f"{path}: got an emulator of interface version {got}, want {want}")
+
+    def register_ptx(self, cubin: bytes, ptx: str) -> None:
+        """Tells which PTX a cubin was assembled from."""
+        text = ptx.encode()
+        self._check(self._lib.opdeck_emu_register_ptx(hashlib.sha256(cubin).hexdigest().encode(), text, len(text)))
+
+    def begin(self, tensors: Sequence[HostTensor], schedule: Schedule, hazards: int) -> None:
+        """Begins a session: its launches may touch these tensors. hazards: 1 to look for them, 0 not to."""
+        ffi = self._ffi
+        table = ffi.new("opdeck_emu_tensor[]", max(len(tensors), 1))
+        kept = []  # what the table points to
+        for row, tensor in zip(table, tensors, strict=False):
+            name, shape, strides = ffi.new("char[]", tensor.name.encode()), *map(self._int64s, tensor[2:4])
+            kept.append((name, shape, strides))
+            row.name, row.shape, row.strides = name, shape, strides
+            row.data = ffi.cast("void *", tensor.data)
+            row.num_dims, row.elem_bits, row.access = len(tensor.shape), tensor.elem_bits, READ_WRITE
+        options = ffi.new("opdeck_emu_options *")
+        options.struct_size = ffi.sizeof("opdeck_emu_options")
+        options.schedule, options.seed = Schedule.NAMES.index(schedule.name), schedule.seed
+        options.hazards = hazards
+        self._check(self._lib.opdeck_emu_begin(table, len(tensors), options))
+
+    def end(self) -> Any:
+        """Ends the session. Returns its opdeck_emu_report."""
+        report = self._ffi.new("opdeck_emu_report *")
+        report.struct_size = self._ffi.sizeof("opdeck_emu_report")
+        self._check(self._lib.opdeck_emu_end(report))
+        return report
+
+    def text(self, chars: Any) -> str:
+        """A C string."""
+        return str(self._ffi.string(chars).decode(errors="replace"))
+
+    def last_error(self) -> str:
+        """Text of this thread's last failure, "" when its last call did not fail."""
+        return self.text(self._lib.opdeck_emu_last_error())
+
+    def device_attribute(self, attribute: int, arch: str) -> int:
+        """A CUdevice_attribute of an emulated GPU."""
+        value = self._ffi.new("int *")
+        self._check(self._lib.cuDeviceGetAttribute(value, attribute, DEVICES[arch]))
+        return int(value[0])
+
+    def unload(self, library: int) -> None:
+        """Frees what a compiled function loaded."""
+        self._check(self._lib.cuLibraryUnload(self._ffi.cast("void *", library)))
+
+    def _int64s(self, values: tuple[int, ...]) -> Any:
+        return self._ffi.new("int64_t[]", list(values) or 1)
+
+    def _check(self, result: int) -> None:
+        if result != 0:
+            raise DriverError(f"the emulator: {self.last_error() or f'error {result}'}")
+
+
+@functools.cache
+def _ffi() -> Any:
+    import cffi
+
+    text = re.sub(r"#ifdef __cplusplus.*?#endif", "", HEADER.read_text(), flags=re.DOTALL)
+    lines = [line for line in text.splitlines() if not line.startswith("#") or re.match(r"#define \w+ \d+$", line)]
+    ffi = cffi.FFI()
+    ffi.cdef("\n".join(lines) + DRIVER_FUNCTIONS)
+    return ffi
