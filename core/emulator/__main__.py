@@ -20,7 +20,7 @@ from opdeck.core.errors import OpdeckError
 
 def main() -> None:
     """Parses sys.argv and runs the script in this process."""
-    parser = argparse.ArgumentParser(prog="python -m opdeck.core.emulator", description="Runs a script on the emulator.")
+    parser = argparse.ArgumentParser("python -m opdeck.core.emulator", description="Runs a script on the emulator.")
     parser.add_argument("--arch", default="sm_100a", choices=[row.name for row in GPU_ARCHS])
     parser.add_argument("--schedule", help="eager, lazy or random[:SEED]; when asynchronous work completes")
     parser.add_argument("--hazards", choices=("on", "off"), help="whether to look for hazards")

@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """arguments.py: the host memory that a call of a compiled CuTe DSL function may touch.
 
-Who calls it: attach.py, once a call. A compiled function gets addresses of descriptors; every runtime tensor and pointer
-of the DSL hands out its descriptor through __c_pointers__, however deep in tuples and dataclasses it is, so the owners
-are noted there. A tensor is registered element by element. A raw pointer has no extents: it stands for the torch storage
-that holds the address, else for the runtime tensors that do.
+Who calls it: attach.py, once a call. A compiled function gets addresses of descriptors; every runtime tensor and
+pointer of the DSL hands out its descriptor through __c_pointers__, however deep in tuples and dataclasses it is, so the
+owners are noted there. A tensor is registered element by element. A raw pointer has no extents: it stands for the torch
+storage that holds the address, else for the runtime tensors that do.
 Limits: an address inside an array (of a grouped GEMM) is not followed: Attachment.expose is for those.
 """
 
@@ -42,8 +42,11 @@ class ArgumentMemory:
         for owner_type in (tensor_type, *pointer_types):
             owner_type.__c_pointers__ = self._noting_owner(owner_type.__c_pointers__)
 
-    def of_call(self, descriptors: Sequence[Any], names: Sequence[str]) -> list[HostTensor]:
-        """Memory behind the descriptors of one call. names: of the function's parameters."""
+    def of_call(self, descriptors: Sequence[Any], names: Sequence[str]) -> tuple[list[HostTensor], list[int]]:
+        """The memory behind the descriptors of one call, and the pointers to memory that nothing is known of.
+
+        names: of the function's parameters.
+        """
         memory = []
         addresses = []
         for argument_idx, descriptor in enumerate(descriptors):
@@ -52,24 +55,23 @@ class ArgumentMemory:
                 continue  # a scalar, a stream
             if hasattr(owner, "data_ptr"):
                 # Parameters and descriptors match one to one unless one is a tuple or a dataclass.
-                known = len(names) == len(descriptors)
-                memory.append(tensor_memory(owner, names[argument_idx] if known else f"argument {argument_idx}"))
+                is_named = len(names) == len(descriptors)
+                memory.append(tensor_memory(owner, names[argument_idx] if is_named else f"argument {argument_idx}"))
             elif owner._desc.value:
                 addresses.append(owner._desc.value)
-        return memory + self._behind_pointers(addresses)
+        known, unknown = _split(addresses, _torch_storages) if addresses else ([], [])
+        tensors, unknown = _split(unknown, self._live_tensors) if unknown else ([], [])
+        return memory + known + tensors, unknown
 
-    def _behind_pointers(self, addresses: Sequence[int]) -> list[HostTensor]:
-        if not addresses:
-            return []
-        storages = [storage for storage in _torch_storages() if any(_holds(storage, each) for each in addresses)]
-        left = [each for each in addresses if not any(_holds(storage, each) for storage in storages)]
-        tensors = [tensor_memory(tensor, "tensor of a pointer") for tensor in self._tensors.values()] if left else []
-        return storages + [tensor for tensor in tensors if any(_holds(tensor, each) for each in left)]
+    def _live_tensors(self) -> Iterator[HostTensor]:
+        for tensor in list(self._tensors.values()):
+            yield tensor_memory(tensor, "tensor of a pointer")
 
     def _noting_tensor(self, original: Callable[..., None]) -> Callable[..., None]:
         @functools.wraps(original)
         def init(tensor: Any, *args: Any, **kwargs: Any) -> None:
             original(tensor, *args, **kwargs)
+            _put_on_gpu(tensor._dlpack_data)
             self._tensors[id(tensor)] = tensor
 
         return init
@@ -85,8 +87,29 @@ class ArgumentMemory:
         return c_pointers
 
 
+_capsule_pointer = ctypes.pythonapi.PyCapsule_GetPointer
+_capsule_pointer.restype = ctypes.c_void_p
+_capsule_pointer.argtypes = [ctypes.py_object, ctypes.c_char_p]
+_DLPACK_CUDA = 2
+_DEVICE_TYPE_OFFSET_BYTES = 8  # in a DLManagedTensor
+
+
+def _put_on_gpu(capsule: Any) -> None:
+    """The DSL takes memory of a CUDA device for global memory, and any other for generic; kernels want the former."""
+    device_type = ctypes.c_int32.from_address(_capsule_pointer(capsule, b"dltensor") + _DEVICE_TYPE_OFFSET_BYTES)
+    device_type.value = _DLPACK_CUDA
+
+
 def _address(descriptor: Any) -> int:
     return int((descriptor.value if isinstance(descriptor, ctypes.c_void_p) else descriptor) or 0)
+
+
+def _split(
+    addresses: Sequence[int], candidates: Callable[[], Iterable[HostTensor]]
+) -> tuple[list[HostTensor], list[int]]:
+    """The candidates that hold one of the addresses, and the addresses that none holds."""
+    holders = [candidate for candidate in candidates() if any(_holds(candidate, address) for address in addresses)]
+    return holders, [address for address in addresses if not any(_holds(holder, address) for holder in holders)]
 
 
 def _holds(tensor: HostTensor, address: int) -> bool:

@@ -6,8 +6,8 @@ How: libopdeck_emu.so stands before the DSL's runtime in CUTE_DSL_LIBS, so host 
 launch functions there; PTX is kept, and handed over by the cubin's SHA-256 before the cubin is loaded; each call of a
 compiled function is a session of the emulator with the memory of its arguments. Tensors are CPU arrays through
 cute.runtime.from_dlpack; torch tensors go as they are.
-Limits: CuTe DSL 4.8 without tvm-ffi (its calls take CUDA tensors only); one architecture a process. Extents behind a raw
-pointer are known for torch tensors and for runtime tensors that are alive; Attachment.expose tells others.
+Limits: CuTe DSL 4.8 without tvm-ffi (its calls take CUDA tensors only); one architecture a process. Extents behind a
+raw pointer are known for torch tensors and for runtime tensors that are alive; Attachment.expose tells others.
 """
 
 from __future__ import annotations
@@ -54,11 +54,8 @@ class CallReport(LaunchReport):
     seconds: float
 
     def __str__(self) -> str:
-        end = f"stopped: {self.hazard}" if self.hazard else "no hazards"
-        return (
-            f"{self.kernel_name}: {self.num_ctas} CTAs, {self.warp_instructions} warp-instructions, {self.mma_macs} MACs,"
-            f" {self.seconds:.3f} s, {end}"
-        )
+        counts = f"{self.num_ctas} CTAs, {self.warp_instructions} warp-instructions, {self.mma_macs} MACs"
+        return f"{self.kernel_name}: {counts}, {self.seconds:.3f} s, {self.hazard or 'no hazard'}"
 
 
 class Attachment:
@@ -123,12 +120,12 @@ class Attachment:
         @functools.wraps(original)
         def load(compiled: Any) -> Any:
             if compiled.__cubin__ is None or compiled.__ptx__ is None:
-                raise DriverError(f"{compiled.function_name}: the DSL kept no PTX; CUTE_DSL_KEEP must name ptx and cubin")
+                raise DriverError(f"{compiled.function_name}: the DSL kept no PTX (CUTE_DSL_KEEP)")
             self.library.register_ptx(compiled.__cubin__, compiled.__ptx__)
             try:
                 return original(compiled)
             except Exception as error:
-                raise self._named(error) from error
+                raise self._named(error, ()) from error
 
         return load
 
@@ -136,14 +133,15 @@ class Attachment:
         @functools.wraps(original)
         def run(executor: Any, descriptors: Sequence[Any]) -> Any:
             names = executor.jit_module.execution_args.signature.parameters
-            memory = self._arguments.of_call(descriptors, tuple(names)) + [tensor for tensor, _ in self._exposed]
-            self.library.begin(memory, self._schedule, HAZARDS[self._hazards])
+            memory, unknown = self._arguments.of_call(descriptors, tuple(names))
+            exposed = [tensor for tensor, _ in self._exposed]
+            self.library.begin(memory + exposed, self._schedule, HAZARDS[self._hazards])
             start = time.perf_counter()
             failure = None
             try:
                 return original(executor, descriptors)
             except Exception as error:
-                failure = self._named(error)
+                failure = self._named(error, unknown)
                 raise failure from error
             finally:
                 self._report(str(failure or ""), time.perf_counter() - start)
@@ -169,18 +167,19 @@ class Attachment:
         self.reports.append(report)
         self.on_report(report)
 
-    def _named(self, error: Exception) -> Exception:
-        """The emulator's own words, where it has any: the DSL only knows a number."""
+    def _named(self, error: Exception, unknown: Sequence[int]) -> Exception:
+        """The emulator's own words, where it has any: the DSL only knows a number. unknown: pointers of the call."""
         text = self.library.last_error()
         if not text:
             return error
-        if text.endswith("inside no registered tensor and no device allocation"):
-            text += "; an array that the kernel knows only by address is told with Attachment.expose(array, name)"
+        if unknown and "inside no registered tensor" in text:
+            addresses = ", ".join(map(hex, unknown))
+            text += f"; nothing is known of what {addresses} points to: Attachment.expose(array, name) tells"
         return HazardError(text)
 
     def _replace_queries(self) -> None:
         """Questions about the GPU that the DSL asks CUDA itself, which is not here."""
-        cuda_runtime = importlib.import_module("cuda.bindings.runtime")
+        cuda_runtime: Any = importlib.import_module("cuda.bindings.runtime")
         success = cuda_runtime.cudaError_t.cudaSuccess
         cuda_runtime.cudaGetDeviceCount = lambda: (success, 1)
         cuda_runtime.cudaLibraryUnload = lambda library: self.library.unload(int(library))
@@ -217,7 +216,7 @@ def attach(arch: str = "sm_100a", *, schedule: str | None = None, hazards: str |
     if _attachment is not None:
         raise DriverError("attach: the emulator is attached already; a process has one")
     if "cutlass" in sys.modules:
-        raise DriverError("attach: cutlass was imported before; CuTe DSL finds its launch functions when it is imported")
+        raise DriverError("attach: cutlass was imported before; it finds its launch functions when it is imported")
     from opdeck.abi import emulator_path
 
     attachment = Attachment(arch, EmulatorLibrary(emulator_path()))

@@ -2,8 +2,8 @@
 """cuda_on_cpu.py: torch's "cuda" device on the CPU, so that a script written for a GPU runs with the emulator attached.
 
 Who calls it: __main__.py, for whole scripts; benchmarks/emulator_examples.py. Needs torch; attach() alone does not.
-Tensors that a script asks for on "cuda" are CPU tensors that answer is_cuda with True; there is one stream, and nothing is
-asynchronous. CuTe DSL's benchmark helper takes no times: the emulator's are not a GPU's.
+Tensors that a script asks for on "cuda" are CPU tensors that answer is_cuda with True; there is one stream, and nothing
+is asynchronous. CuTe DSL's benchmark helper takes no times: the emulator's are not a GPU's.
 Limits: CUDA graphs, events and memory pools are not there.
 """
 
@@ -31,7 +31,7 @@ class _Stream:
 
 
 def redirect_cuda(attachment: Attachment) -> None:
-    """Redirects torch's CUDA device, and the driver calls that scripts make to look for a GPU, for the whole process."""
+    """Redirects torch's CUDA device, and the calls that scripts make to look for a GPU, for the whole process."""
     import torch
 
     _redirect_tensors(torch)
@@ -53,11 +53,12 @@ def redirect_cuda(attachment: Attachment) -> None:
     }
     for name, answer in answers.items():
         setattr(torch.cuda, name, _always(answer))
-    driver = importlib.import_module("cuda.bindings.driver")
+    driver: Any = importlib.import_module("cuda.bindings.driver")
     success = driver.CUresult.CUDA_SUCCESS
     driver.cuInit = _always((success,))
     driver.cuDeviceGetCount = _always((success, 1))
-    importlib.import_module("cutlass.cute.testing").benchmark = _always(math.nan)
+    testing: Any = importlib.import_module("cutlass.cute.testing")
+    testing.benchmark = _always(math.nan)
 
 
 def _redirect_tensors(torch: Any) -> None:

@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """library.py: libopdeck_emu.so, through cffi and its own header.
 
-Who calls it: attach.py. Sessions are those of opdeck_emu.h: one a call of a compiled function, on the calling thread.
+Who calls it: attach.py; opdeck.core.mutation. Sessions are those of opdeck_emu.h: one a call of a compiled function, on
+the calling thread.
 """
 
 from __future__ import annotations
@@ -72,6 +73,18 @@ class EmulatorLibrary:
         text = ptx.encode()
         self._check(self._lib.opdeck_emu_register_ptx(hashlib.sha256(cubin).hexdigest().encode(), text, len(text)))
 
+    def replace_ptx(self, cubin_sha256: str, ptx: str) -> None:
+        """Launches of the cubin's kernels run this text from now on, those of loaded packs too."""
+        text = ptx.encode()
+        self._check(self._lib.opdeck_emu_replace_ptx(cubin_sha256.encode(), text, len(text)))
+
+    def set_watchdog(self, max_warp_instructions: int) -> None:
+        """The most that a launch may run, for sessions that set no limit, as libopdeck's do not; 0 is the default."""
+        options = self._ffi.new("opdeck_emu_options *")
+        options.struct_size = self._ffi.sizeof("opdeck_emu_options")
+        options.hazards, options.max_warp_instructions = 1, max_warp_instructions
+        self._check(self._lib.opdeck_emu_set_default_options(options))
+
     def begin(self, tensors: Sequence[HostTensor], schedule: Schedule, hazards: int) -> None:
         """Begins a session: its launches may touch these tensors. hazards: 1 to look for them, 0 not to."""
         ffi = self._ffi
@@ -94,6 +107,13 @@ class EmulatorLibrary:
         report = self._ffi.new("opdeck_emu_report *")
         report.struct_size = self._ffi.sizeof("opdeck_emu_report")
         self._check(self._lib.opdeck_emu_end(report))
+        return report
+
+    def last_report(self) -> Any:
+        """The opdeck_emu_report of the last session that ended in this process, libopdeck's too."""
+        report = self._ffi.new("opdeck_emu_report *")
+        report.struct_size = self._ffi.sizeof("opdeck_emu_report")
+        self._check(self._lib.opdeck_emu_last_report(report))
         return report
 
     def text(self, chars: Any) -> str:
