@@ -112,14 +112,16 @@ _EDGES = (
     (Shape(2, 2, 1, 64, 0, 64), (None, BOTTOM_RIGHT)),
     (Shape(2, 2, 1, 0, 64, 128), (None,)),
     (Shape(0, 2, 1, 16, 16, 64), (None,)),
+    (Shape(1, 4, 4, 64, 64, 128), (None,)),
 )
 _VALUES = tuple(
     (Shape(1, 4, 2, 200, 333, d), values, mask)
     for d, values, mask in itertools.product((64, 128), list(Values)[1:], (None, BOTTOM_RIGHT))
 )
+_NEAR_VIEWS = (View.PACKED_QKV, View.PADDED, View.SEQUENCE_FIRST, View.HEAD_FIRST)
 _VIEWS = tuple(
     (Shape(2, 4, 2, 160, 160, d), view, mask)
-    for d, view, mask in itertools.product((64, 128), list(View)[1:], (None, BOTTOM_RIGHT))
+    for d, view, mask in itertools.product((64, 128), _NEAR_VIEWS, (None, BOTTOM_RIGHT))
 )
 
 
@@ -130,6 +132,7 @@ def cases() -> Iterator[Case]:
             yield from (Case(shape, mask, dtype) for mask in masks)
         yield from (Case(shape, mask, dtype, values=values) for shape, values, mask in _VALUES)
         yield from (Case(shape, mask, dtype, view=view) for shape, view, mask in _VIEWS)
+    yield Case(Shape(2, 2, 1, 130, 140, 64), BOTTOM_RIGHT, view=View.FAR)
 
 
 def make_inputs(case: Case, seed: int) -> Inputs:
