@@ -144,6 +144,7 @@ class Unit:
     inputs: tuple[str, str, str] = ("bits", "bits", "bits")
     ulp_bound: int = 0
     abs_bound: float = 0.0
+    num_words: int = 256  # of the output, kept beside its SHA-256
 
     @property
     def ptx(self) -> str:
@@ -226,7 +227,7 @@ def _convert_units() -> list[Unit]:
         units += [Unit(f"cvt.{r}.{ty}x2.f32", f"cvt.{r}.{ty}x2.f32 %d, %a, %b;", f) for r in ("rn", "rz", "rn.relu")]
         units += [Unit(f"cvt.f32.{ty}", f"cvt.u16.u32 %h0, %a; cvt.f32.{ty} %d, %h0;", ("f16", "f16", "f16"))]
     units += [
-        Unit(f"cvt.{r}.tf32.f32", f"cvt.{r}.tf32.f32 %d, %a;", f)
+        Unit(f"cvt.{r}.tf32.f32", f"cvt.{r}.tf32.f32 %d, %a;", f, num_words=1 << 15 if r == "rna.satfinite" else 256)
         for r in ("rna", "rna.satfinite", "rn", "rz", "rn.relu")
     ]
     for ty in ("e4m3", "e5m2"):

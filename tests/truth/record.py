@@ -55,9 +55,9 @@ def record_one(job: Job) -> tuple[Job, dict[str, np.ndarray], str]:
             rows[f"{unit.name}/map"] = np.frombuffer(tensor_map, np.uint8)
             _record(rows, unit.name, run_tma(driver, unit, tensor_map), NUM_SAMPLE_WORDS)
         elif isinstance(unit, WgmmaUnit):
-            _record(rows, unit.name, run_wgmma(driver, unit), 1 << 20 if unit.values == "normal" else NUM_SAMPLE_WORDS)
+            _record(rows, unit.name, run_wgmma(driver, unit), NUM_SAMPLE_WORDS if unit.values == "whole" else 1 << 20)
         else:
-            _record(rows, unit.name, run_unit(driver, unit), NUM_APPROX_WORDS if unit.ulp_bound else NUM_SAMPLE_WORDS)
+            _record(rows, unit.name, run_unit(driver, unit), NUM_APPROX_WORDS if unit.ulp_bound else unit.num_words)
     except DriverFault as fault:
         if fault.status == ILLEGAL_INSTRUCTION:
             rows[f"{unit.name}/trap"] = np.array(fault.status)

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import itertools
 import zlib
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -244,8 +244,11 @@ class WgmmaUnit:
     signs: tuple[int, int] = (1, 1)
     start_bytes: tuple[int, int] = (0, 0)
     d_type: str = "f32"
-    values: str = "whole"
-    scale_d: int = field(default=1)
+    values: str = (
+        "whole"  # "normal": standard normal numbers; "wide": of exponents from -12 to 6, subnormals of fp8 among them
+    )
+    scale_d: int = 1
+    init: str = "one"  # D before: 1 everywhere, or "ramp": different in every thread and register
 
     @property
     def name(self) -> str:
@@ -261,6 +264,7 @@ class WgmmaUnit:
             "o{}-{}".format(*self.start_bytes),
             self.values,
             f"d{self.scale_d}",
+            *([self.init] if self.init != "one" else []),
         ]
         return "wgmma." + ".".join(parts)
 
@@ -298,9 +302,14 @@ class WgmmaUnit:
         if self.a_type in ("f16", "bf16"):
             tail += f", {self.transpose[1]}" if in_regs else f", {self.transpose[0]}, {self.transpose[1]}"
         init = "".join(f"  mov.b32 {r}, {0x3F800000 if self.d_type == 'f32' else 0x3C003C00};\n" for r in regs)
+        if self.init == "ramp":
+            init = "  cvt.rn.f32.u32 %ramp, %thr;\n"
+            init += "".join(
+                f"  fma.rn.f32 {r}, %ramp, 0f3D3645A2, 0f{0xC0400000 + 0x1234 * i:08X};\n" for i, r in enumerate(regs)
+            )
         load_a = "".join(f"  ld.shared.b32 %a{i}, [%s+{i * 512}];\n" for i in range(4)) if in_regs else ""
         stores = "".join(f"  st.global.b32 [%off+{i * 512}], {r};\n" for i, r in enumerate(regs))
-        body = f"""  .reg .b32 %g<64>;
+        body = f"""  .reg .b32 %g<64>; .reg .f32 %ramp;
   bar.sync 0;
   fence.proxy.async;
   bar.sync 0;
@@ -328,7 +337,8 @@ class WgmmaUnit:
     def _numbers(self, rng: np.random.RandomState) -> np.ndarray:
         if self.values == "whole":
             return rng.randint(-2, 3, SMEM_BYTES // 2).astype(np.float32)
-        return rng.standard_normal(SMEM_BYTES // 2).astype(np.float32)
+        normal = rng.standard_normal(SMEM_BYTES // 2).astype(np.float32)
+        return np.ldexp(normal, rng.randint(-12, 6, len(normal))) if self.values == "wide" else normal
 
 
 def encode(dtype: str, numbers: np.ndarray) -> np.ndarray:
@@ -374,11 +384,20 @@ def _wgmma_units() -> list[WgmmaUnit]:
         units += [WgmmaUnit(a, b, n) for n in (8, 24, 128)]
         units.append(WgmmaUnit(a, b, 256, b_layout=_K_MAJOR["32B"]))
         units.append(WgmmaUnit(a, b, 64, ("reg", 0, 0)))
-        units.append(WgmmaUnit(a, b, 64, values="normal"))
+        units += [
+            WgmmaUnit(a, b, 64, values="normal"),
+            WgmmaUnit(a, b, 32, values="normal", init="ramp"),
+            WgmmaUnit(a, b, 32, values="wide", init="ramp"),
+            WgmmaUnit(a, b, 32, values="wide", scale_d=0),
+        ]
         units.append(WgmmaUnit(a, b, 64, signs=(-1, 1), scale_d=0))
         units.append(WgmmaUnit(a, b, 32, start_bytes=(32, 64)))
         if a != "tf32" and a != "bf16":
-            units.append(WgmmaUnit(a, b, 64, d_type="f16"))
+            units += [
+                WgmmaUnit(a, b, 64, d_type="f16"),
+                WgmmaUnit(a, b, 32, d_type="f16", values="normal"),
+                WgmmaUnit(a, b, 32, d_type="f16", values="wide"),
+            ]
     for ty, swizzle in itertools.product(("f16", "bf16"), _MN_MAJOR):
         units += [
             WgmmaUnit(ty, ty, 64, _MN_MAJOR[swizzle], _K_MAJOR["128B"], (1, 0)),
