@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// The eight functions that CuTe DSL host code imports, on top of the driver functions, so that JIT-compiled kernels run
-// here when libopdeck_emu.so stands first in CUTE_DSL_LIBS. Exported objects in packs do not use these: they have a hidden
-// shim of their own. Where no context is current, a launch makes the device of its kernel's target current.
+// The functions that CuTe DSL host code imports, on top of the driver functions, so that JIT-compiled kernels run here when
+// libopdeck_emu.so stands first in CUTE_DSL_LIBS: the eight of every object, and _cudaSetDevice of tvm-ffi's calls. Exported
+// objects in packs do not use these: they have a hidden shim of their own. Where no context is current, a launch makes the
+// device of its kernel's target current.
 #include "state.h"
 
 #define EXPORT __attribute__((visibility("default")))
@@ -31,6 +32,8 @@ EXPORT int _cudaGetDevice(int* device) {
   *device = 0;
   return 0;
 }
+// The DSL sees one device, number 0; a kernel's target decides where it runs.
+EXPORT int _cudaSetDevice(int) { return 0; }
 EXPORT int _cudaDeviceGetAttribute(int* value, int attr, int device) { return cuDeviceGetAttribute(value, attr, device); }
 EXPORT int _cuKernelGetAttribute(int* value, int attr, void* kernel, int device) {
   return cuKernelGetAttribute(value, attr, kernel, device);
