@@ -189,6 +189,7 @@ def _placed(array: Array, view: View) -> Array:
 
 def _far(array: Array) -> Array:
     """The same values in sequences FAR_ELEMS apart. The memory between them is reserved and never touched."""
+    array = np.ascontiguousarray(array)
     buffer = np.empty((len(array) - 1) * FAR_ELEMS + array[0].size, array.dtype)
     strides = (FAR_ELEMS * array.itemsize, *array[0].strides)
     placed: Array = np.lib.stride_tricks.as_strided(buffer, array.shape, strides)
