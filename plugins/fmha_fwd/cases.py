@@ -198,7 +198,10 @@ def _far(array: Array) -> Array:
 
 
 def expected_macs(shape: Shape, variant: Variant) -> int:
-    """Multiply-accumulates of the tiles that a compiled variant visits: S = Q K^T and O = P V, whole tiles each."""
+    """Multiply-accumulates of the tiles that a compiled variant visits: S = Q K^T and O = P V, whole tiles each.
+
+    The tiles of a fusion with leaves depend on their values: then give the variant with the call's fusion.
+    """
     tile = (int(variant.config["tile_m"]), int(variant.config["tile_n"]))
     mask = variant.fusion or Residual()
     num_q_blocks = -(-shape.sq // tile[0])

@@ -1,0 +1,59 @@
+# SPDX-License-Identifier: Apache-2.0
+"""third_party_masks.py: masks as third parties write them, with run-time numbers and tensors, intervals or not.
+
+Who calls it: tests/kernels/test_third_party_masks.py.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+from opdeck.core.fusion import Coords, Int32Leaf, IntervalMask, Mask, TensorLeaf, TileRanges, tensor_leaf
+from opdeck.core.fusion.intmath import ceil_div, clamp, floor_div, max_, min_
+
+
+@dataclass(frozen=True)
+class Window(IntervalMask):
+    """Query q sees the keys of [q - left, q + right]; tiles outside are not visited."""
+
+    left: Int32Leaf
+    right: Int32Leaf
+
+    name: ClassVar[str] = "third_party_masks.window"
+
+    def visible_interval(self, q: Any, sq: Any, sk: Any) -> tuple[Any, Any]:
+        return clamp(q - self.left, 0, sk), clamp(q + self.right + 1, 0, sk)
+
+    def tile_ranges(self, q_block: Any, tile: tuple[int, int], sq: Any, sk: Any) -> TileRanges:
+        tile_m, tile_n = tile
+        first_begin, first_end = self.visible_interval(q_block * tile_m, sq, sk)
+        last_begin, last_end = self.visible_interval(min_((q_block + 1) * tile_m, sq) - 1, sq, sk)
+        end = ceil_div(last_end, tile_n)
+        begin = min_(floor_div(first_begin, tile_n), end)
+        full_begin = clamp(ceil_div(last_begin, tile_n), begin, end)
+        return TileRanges(begin, full_begin, max_(full_begin, min_(floor_div(first_end, tile_n), end)), end)
+
+
+@dataclass(frozen=True)
+class Striped(Mask):
+    """Query q sees every key k with (q + k) a multiple of `period`: no interval."""
+
+    period: int
+
+    name: ClassVar[str] = "third_party_masks.striped"
+
+    def visible(self, coords: Coords) -> Any:
+        return ((coords.q + coords.k) % self.period == 0) & (coords.k < coords.sk)
+
+
+@dataclass(frozen=True)
+class HeadLimits(Mask):
+    """Query head h sees the keys before limits[h]. limits: (Hq,) int32, a run-time tensor."""
+
+    limits: TensorLeaf = tensor_leaf(rank=1, dtype="int32")
+
+    name: ClassVar[str] = "third_party_masks.head_limits"
+
+    def visible(self, coords: Coords) -> Any:
+        return (coords.k < self.limits[coords.head]) & (coords.k < coords.sk)
