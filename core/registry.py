@@ -121,7 +121,7 @@ def _add_plugin(entry_point: importlib.metadata.EntryPoint, contents: _Contents)
         operators[family.name] = Operator(family)
     fusions: dict[str, Fusion] = {}
     for fusion in offered:
-        _check_fusion(fusion, entry_point.name, fusions)
+        _check_fusion(fusion, entry_point.name, {**contents.fusions, **fusions})
         fusions[fusion.canonical_name] = fusion.without_values()
     contents.operators.update(operators)
     contents.fusions.update(fusions)
@@ -153,7 +153,7 @@ def _check_fusion(fusion: object, plugin: str, known: Mapping[str, Fusion]) -> N
         raise PluginError(f"fusion {cls.__qualname__}: got name {name!r}, want one such as {want!r}")
     for other in known.values():
         if other.canonical_name == fusion.canonical_name or (other.name == name and type(other) is not cls):
-            raise PluginError(f"fusion {fusion.canonical_name!r} occurs twice")
+            raise PluginError(f"fusion {fusion.canonical_name!r} is there already")
 
 
 registry = Registry()

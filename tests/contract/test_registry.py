@@ -77,7 +77,7 @@ BROKEN = {
         .replace("twice", "once")
         .replace("thrice", "more")
         .replace("once_a_fusion.", "twice_a_fusion."),
-        "fusion 'twice_a_fusion.ring[width=2]' occurs twice",
+        "fusion 'twice_a_fusion.ring[width=2]' is there already",
     ),
     "wrong_prefix": (GOOD.replace("twice", "p").replace("thrice", "r"), "got name 'good.ring', want one such as"),
     "class_for_instance": (
@@ -143,6 +143,17 @@ def test_the_same_entry_point_twice_is_one_plugin(plugin: MakePlugin) -> None:
     registry = Registry([good, importlib.metadata.EntryPoint(good.name, good.value, good.group)])
     assert registry.families() == ("thrice", "twice")
     assert registry.problems == ()
+
+
+def test_two_plugins_of_one_name_cannot_share_fusions(plugin: MakePlugin) -> None:
+    first = plugin("good", GOOD)
+    other = plugin("other", GOOD.replace("twice", "p").replace("thrice", "r"))
+    second = importlib.metadata.EntryPoint("good", other.value, other.group)
+    registry = Registry([second, first])
+    with pytest.warns(
+        PluginWarning, match=r"good \(plugin_of_test_other\) left out: .*'good\.ring\[width=2\]' is there"
+    ):
+        assert registry.families() == ("thrice", "twice")
 
 
 def test_a_module_that_is_not_there_is_left_out() -> None:
