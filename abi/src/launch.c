@@ -152,11 +152,13 @@ static int32_t call_entry(const opdeck_plan *plan, const od_launch *launch) {
 static opdeck_status launch_in_ctx(const opdeck_plan *plan, const od_launch *launch) {
   const od_device *device = &plan->ctx->device;
   od_saved_ctx saved;
-  const opdeck_status status = od_enter_device(device, &saved);
+  opdeck_status status = od_enter_device(device, &saved);
   if (status != OPDECK_OK) return status;
   const int32_t result = call_entry(plan, launch);
+  /* Before the next call of the driver: the emulator forgets the text of a failure then. */
+  if (result != 0) status = od_driver_fail(device->driver, plan->variant->id, result);
   od_leave_device(device, &saved);
-  return result == 0 ? OPDECK_OK : od_driver_fail(device->driver, plan->variant->id, result);
+  return status;
 }
 
 static opdeck_status launch_on_emulator(const opdeck_plan *plan, const od_launch *launch) {

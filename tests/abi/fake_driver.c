@@ -75,9 +75,17 @@ opdeck_cu_result cuCtxGetCurrent(opdeck_cu_context *ctx) {
   return 0;
 }
 
+/* As the emulator does, a call that succeeds forgets the text of the last failure. */
+static _Thread_local int is_error_forgotten;
+
+static int failed_or_not(int result) {
+  is_error_forgotten = result == 0;
+  return result;
+}
+
 opdeck_cu_result cuCtxSetCurrent(opdeck_cu_context ctx) {
   current = ctx;
-  return 0;
+  return failed_or_not(0);
 }
 
 opdeck_cu_result cuCtxGetDevice(opdeck_cu_device *device) {
@@ -148,7 +156,7 @@ opdeck_cu_result cuLaunchKernelEx(const opdeck_cu_launch_config *config, opdeck_
   driver_log.call = *(const fake_call *)params[0];
   driver_log.stream = config->stream;
   pthread_mutex_unlock(&launch_lock);
-  return kernel != NULL ? driver_log.launch_result : INVALID_VALUE;
+  return failed_or_not(kernel != NULL ? driver_log.launch_result : INVALID_VALUE);
 }
 
 opdeck_cu_result cuMemAlloc_v2(opdeck_cu_deviceptr *ptr, size_t bytes) {
@@ -199,7 +207,7 @@ int opdeck_emu_register_ptx(const char *sha256_hex, const char *ptx, size_t len)
 }
 
 int opdeck_emu_begin(const opdeck_emu_tensor *tensors, uint32_t num_tensors, const opdeck_emu_options *options) {
-  if (driver_log.begin_result != 0) return driver_log.begin_result;
+  if (driver_log.begin_result != 0) return failed_or_not(driver_log.begin_result);
   pthread_mutex_lock(&session_lock);
   is_in_session = 1;
   driver_log.options = *options;
@@ -223,7 +231,7 @@ int opdeck_emu_end(opdeck_emu_report *report) {
   }
   const int result = driver_log.end_result;
   pthread_mutex_unlock(&session_lock);
-  return result;
+  return failed_or_not(result);
 }
 
 int opdeck_emu_set_default_options(const opdeck_emu_options *options) {
@@ -231,5 +239,5 @@ int opdeck_emu_set_default_options(const opdeck_emu_options *options) {
   return 0;
 }
 
-const char *opdeck_emu_last_error(void) { return driver_log.error; }
+const char *opdeck_emu_last_error(void) { return is_error_forgotten ? "" : driver_log.error; }
 #endif
