@@ -51,7 +51,7 @@ typedef struct opdeck_emu_options {
   uint64_t seed;                /* of OPDECK_EMU_RANDOM */
   int32_t hazards;              /* 1 = check for hazards (default), 0 = do not */
   int32_t reserved;
-  uint64_t max_warp_instructions; /* watchdog a launch; 0 = the default (2^33) */
+  uint64_t max_warp_instructions; /* watchdog a launch; 0 = that of the default options (2^33) */
 } opdeck_emu_options;
 
 /* Sums over the launches of a session. */
@@ -65,6 +65,8 @@ typedef struct opdeck_emu_report {
   uint64_t tma_store_bytes;
   char cubin_sha256[65];        /* of the last kernel launched, hex, NUL-terminated */
   char kernel_name[191];        /* of the last kernel launched */
+  uint64_t hb_fingerprint;      /* of what was ordered before each access; comparable under the eager schedule, 0
+                                   without hazard checks */
 } opdeck_emu_report;
 
 uint32_t opdeck_emu_version(void);
@@ -73,6 +75,12 @@ uint32_t opdeck_emu_version(void);
  * same pair again is no error. Returns 0, or CUDA_ERROR_INVALID_VALUE (1). */
 int opdeck_emu_register_ptx(const char *sha256_hex, const char *ptx, size_t len);
 
+/* Puts another PTX text in the place of the registered one, in libraries that are loaded as well: later launches of
+ * their kernels run it. For mutation tests of kernels that libopdeck launches. The text must have the same kernels.
+ * Returns 0, CUDA_ERROR_INVALID_VALUE for a cubin that is not registered or a kernel that is missing, or what
+ * cuLibraryLoadData returns for PTX that it refuses; the old text stays then. */
+int opdeck_emu_replace_ptx(const char *sha256_hex, const char *ptx, size_t len);
+
 /* Begins a session on the calling thread: takes the emulator's one lock, registers the tensors and the
  * options for the launches of this thread until opdeck_emu_end. Sessions do not nest. `options` may be NULL
  * (eager, hazards on). Returns 0 or CUDA_ERROR_INVALID_VALUE. Without a session a launch may touch only memory from cuMemAlloc,
@@ -80,6 +88,10 @@ int opdeck_emu_register_ptx(const char *sha256_hex, const char *ptx, size_t len)
 int opdeck_emu_begin(const opdeck_emu_tensor *tensors, uint32_t num_tensors, const opdeck_emu_options *options);
 int opdeck_emu_end(opdeck_emu_report *report /* may be NULL */);
 int opdeck_emu_set_default_options(const opdeck_emu_options *options);
+
+/* The report of the last session that ended, on whatever thread; zeros before the first. struct_size as for
+ * opdeck_emu_end. For tools whose launches go through libopdeck, which ends the session itself. */
+int opdeck_emu_last_report(opdeck_emu_report *report);
 
 /* Text of the last failure on this thread: kind, kernel, PTX line, warp, what was found. "" when none.
  * Valid until the next call on this thread. */

@@ -147,6 +147,7 @@ void add_to_report(opdeck_emu_report& report, const Kernel& kernel, const Launch
   report.mma_macs += counters.mma_macs;
   report.tma_load_bytes += counters.tma_load_bytes;
   report.tma_store_bytes += counters.tma_store_bytes;
+  report.hb_fingerprint += counters.hb_fingerprint;
   std::snprintf(report.cubin_sha256, sizeof report.cubin_sha256, "%s", kernel.cubin_sha256.c_str());
   std::snprintf(report.kernel_name, sizeof report.kernel_name, "%s", kernel.name.c_str());
 }
@@ -241,6 +242,21 @@ const ErrorName& error_name(int code) {
 }
 
 }  // namespace
+
+void replace_programs(const std::string& cubin_sha256, const std::string& ptx) {
+  const ptx::Module module = ptx::parse_module(ptx);
+  std::vector<std::pair<Kernel*, Program>> decoded;
+  for (const auto& [key, library] : state().libraries) {
+    for (const auto& kernel : library->kernels) {
+      if (kernel->cubin_sha256 != cubin_sha256) continue;
+      const auto is_it = [&](const ptx::Kernel& candidate) { return candidate.name == kernel->name; };
+      const auto found = std::find_if(module.kernels.begin(), module.kernels.end(), is_it);
+      if (found == module.kernels.end()) invalid("the new PTX has no kernel '" + kernel->name + "'");
+      decoded.emplace_back(kernel.get(), decode_kernel(module, *found));
+    }
+  }
+  for (auto& [kernel, program] : decoded) kernel->program = std::move(program);
+}
 
 // For dsl_runtime.cpp: makes the device of a kernel current where no context is.
 void make_current_for(void* kernel) {

@@ -19,7 +19,7 @@ opdeck_emu_options plain_options() {
   return options;
 }
 
-opdeck_emu_options checked_options(const opdeck_emu_options* given) {
+opdeck_emu_options checked_options(const opdeck_emu_options* given, uint64_t default_watchdog) {
   opdeck_emu_options options = plain_options();
   if (given == nullptr) return options;
   if (given->struct_size < 8)
@@ -29,11 +29,23 @@ opdeck_emu_options checked_options(const opdeck_emu_options* given) {
   if (options.schedule < OPDECK_EMU_EAGER || options.schedule > OPDECK_EMU_RANDOM)
     throw EmulatorError(Fault::invalid_value, "options: schedule " + std::to_string(options.schedule) +
                                                   " is not eager (0), lazy (1) or random (2)");
-  if (options.max_warp_instructions == 0) options.max_warp_instructions = kDefaultWatchdog;
+  if (options.max_warp_instructions == 0) options.max_warp_instructions = default_watchdog;
   return options;
 }
 
 thread_local bool thread_in_session = false;
+
+void check_ptx_arguments(const char* function, const char* sha256_hex, const char* ptx) {
+  if (sha256_hex == nullptr || ptx == nullptr || std::strlen(sha256_hex) != 64 ||
+      std::strspn(sha256_hex, "0123456789abcdef") != 64)
+    throw EmulatorError(Fault::invalid_value, std::string(function) + ": 64 hex digits and a text are wanted");
+}
+
+void copy_report(const opdeck_emu_report& report, opdeck_emu_report& wanted) {
+  const uint32_t size = wanted.struct_size == 0 ? static_cast<uint32_t>(sizeof wanted) : wanted.struct_size;
+  std::memcpy(&wanted, &report, std::min<size_t>(size, sizeof report));
+  wanted.struct_size = size;
+}
 
 }  // namespace
 
@@ -61,13 +73,24 @@ __attribute__((visibility("default"))) uint32_t opdeck_emu_version(void) { retur
 
 __attribute__((visibility("default"))) int opdeck_emu_register_ptx(const char* sha256_hex, const char* ptx, size_t len) {
   return guarded([&] {
-    if (sha256_hex == nullptr || ptx == nullptr || std::strlen(sha256_hex) != 64 ||
-        std::strspn(sha256_hex, "0123456789abcdef") != 64)
-      throw EmulatorError(Fault::invalid_value, "opdeck_emu_register_ptx: 64 hex digits and a text are wanted");
+    check_ptx_arguments("opdeck_emu_register_ptx", sha256_hex, ptx);
     const std::lock_guard lock(state().mutex);
     const auto [it, is_new] = state().ptx_by_sha256.try_emplace(sha256_hex, ptx, len);
     if (!is_new && it->second != std::string_view(ptx, len))
       throw EmulatorError(Fault::invalid_value, std::string("another PTX text is registered for the cubin ") + sha256_hex);
+  });
+}
+
+__attribute__((visibility("default"))) int opdeck_emu_replace_ptx(const char* sha256_hex, const char* ptx, size_t len) {
+  return guarded([&] {
+    check_ptx_arguments("opdeck_emu_replace_ptx", sha256_hex, ptx);
+    const std::lock_guard lock(state().mutex);
+    const auto registered = state().ptx_by_sha256.find(sha256_hex);
+    if (registered == state().ptx_by_sha256.end())
+      throw EmulatorError(Fault::invalid_value, std::string("no PTX is registered for the cubin ") + sha256_hex);
+    std::string text(ptx, len);
+    replace_programs(sha256_hex, text);
+    registered->second = std::move(text);
   });
 }
 
@@ -79,7 +102,8 @@ __attribute__((visibility("default"))) int opdeck_emu_begin(const opdeck_emu_ten
     State& s = state();
     std::unique_lock lock(s.mutex);
     Session session;
-    session.options = options == nullptr ? s.default_options : checked_options(options);
+    const uint64_t watchdog = s.default_options.max_warp_instructions;
+    session.options = options == nullptr ? s.default_options : checked_options(options, watchdog);
     session.report.struct_size = sizeof session.report;
     session.active = true;
     s.memory.set_tensors(tensors, num_tensors);
@@ -93,11 +117,8 @@ __attribute__((visibility("default"))) int opdeck_emu_end(opdeck_emu_report* rep
   return guarded([&] {
     if (!thread_in_session) throw EmulatorError(Fault::invalid_value, "opdeck_emu_end without opdeck_emu_begin");
     State& s = state();
-    if (report != nullptr) {
-      const uint32_t wanted = report->struct_size == 0 ? static_cast<uint32_t>(sizeof *report) : report->struct_size;
-      std::memcpy(report, &s.session.report, std::min<size_t>(wanted, sizeof *report));
-      report->struct_size = wanted;
-    }
+    if (report != nullptr) copy_report(s.session.report, *report);
+    s.last_report = s.session.report;
     s.memory.clear_tensors();
     s.session = Session{};
     thread_in_session = false;
@@ -107,9 +128,17 @@ __attribute__((visibility("default"))) int opdeck_emu_end(opdeck_emu_report* rep
 
 __attribute__((visibility("default"))) int opdeck_emu_set_default_options(const opdeck_emu_options* options) {
   return guarded([&] {
-    const opdeck_emu_options checked = checked_options(options);
+    const opdeck_emu_options checked = checked_options(options, kDefaultWatchdog);
     const std::lock_guard lock(state().mutex);
     state().default_options = checked;
+  });
+}
+
+__attribute__((visibility("default"))) int opdeck_emu_last_report(opdeck_emu_report* report) {
+  return guarded([&] {
+    if (report == nullptr) throw EmulatorError(Fault::invalid_value, "opdeck_emu_last_report: report is NULL");
+    const std::lock_guard lock(state().mutex);
+    copy_report(state().last_report, *report);
   });
 }
 

@@ -49,6 +49,7 @@ struct State {
   GlobalMemory memory;
   opdeck_emu_options default_options{};
   Session session;  // of the thread that holds the lock
+  opdeck_emu_report last_report{};  // of the session that ended last
 };
 
 State& state();
@@ -58,6 +59,9 @@ std::string& last_error();  // of this thread
 bool device_attribute(int attribute, int device, int& value);
 
 int to_cu_result(Fault fault);
+
+// Decodes `ptx` into the kernels of every loaded library whose cubin has this hash. All or nothing.
+void replace_programs(const std::string& cubin_sha256, const std::string& ptx);
 
 // Runs `body`, which throws EmulatorError; the CUresult of what happened, with last_error set.
 template <class Body>
