@@ -8,7 +8,6 @@ point is loaded on its own; one that fails is left out, reported by name as a wa
 
 from __future__ import annotations
 
-import functools
 import importlib.metadata
 import threading
 import warnings
@@ -46,6 +45,7 @@ class Registry:
     def __init__(self, entry_points: Iterable[importlib.metadata.EntryPoint] | None = None) -> None:
         self._entry_points = entry_points
         self._lock = threading.RLock()
+        self._loaded: _Contents | None = None
 
     def get(self, family: str) -> Operator:
         """The operator of a family, to be called with arrays.
@@ -85,10 +85,12 @@ class Registry:
         """What is wrong with the plugins that were left out, one line each."""
         return tuple(self._contents.problems)
 
-    @functools.cached_property
+    @property
     def _contents(self) -> _Contents:
-        with self._lock:
-            return _load(self._entry_points)
+        if self._loaded is None:
+            with self._lock:
+                self._loaded = self._loaded or _load(self._entry_points)
+        return self._loaded
 
 
 def _load(entry_points: Iterable[importlib.metadata.EntryPoint] | None) -> _Contents:

@@ -39,6 +39,14 @@ def to_memory(array: npt.NDArray[Any], memory: str) -> Any:
     return tensor
 
 
+def wait_for(memory: str) -> None:
+    """Returns when the launches on arrays there have finished; at once for "cpu", where they are synchronous."""
+    if memory != "cpu":
+        import torch
+
+        torch.cuda.synchronize(memory)
+
+
 def to_numpy(array: Any) -> npt.NDArray[Any]:
     """A numpy array as it is; a torch tensor copied to the host, after its GPU has finished."""
     if isinstance(array, np.ndarray):
