@@ -1,0 +1,285 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Runs NVIDIA's CuTe DSL examples, unchanged, on the emulator and writes what came out as a table.
+
+Usage: python benchmarks/emulator_examples.py CUTLASS [--only PATTERN] [--schedules eager,lazy,random:1] [--write FILE]
+CUTLASS is a checkout of https://github.com/NVIDIA/cutlass, whose examples fit the installed DSL. Needs torch.
+
+These kernels are known to be right on GPUs: where one fails here, the emulator is wrong until proven otherwise. A case
+is a process of its own, which runs the example's own main with its own inputs and its own check. The errors are those
+of the tensors that the example gives to torch.testing.assert_close; its reference computes products and softmaxes
+in float64 and rounds them to its own type.
+Limits: an example that checks otherwise, or uses CUDA graphs or events, cannot be listed here.
+"""
+
+from __future__ import annotations
+
+import argparse
+import fnmatch
+import json
+import os
+import runpy
+import subprocess
+import sys
+import time
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+EXAMPLES = "examples/python/CuTeDSL/cute"
+TUTORIAL = "blackwell/tutorial/tutorial_gemm"
+DENSE = "blackwell/kernel/dense_gemm"
+BLOCK_SCALED = "blackwell/kernel/blockscaled_gemm/dense_blockscaled_gemm_persistent.py"
+BLOCK_SCALED_103 = "blackwell/kernel/blockscaled_gemm/sm103_dense_blockscaled_gemm_persistent.py"
+FMHA = "blackwell/kernel/attention/fmha/fmha.py"
+FMHA_BWD = "blackwell/kernel/attention/fmha/fmha_bwd.py"
+MLA = "blackwell/kernel/attention/mla"
+HOPPER = "hopper/kernel"
+FP16_GEMM = "--ab_dtype Float16 --c_dtype Float16 --use_tma_store"
+TWO_CTA = "--use_2cta_instrs --mma_tiler_mn 256,256 --cluster_shape_mn 2,1"
+
+
+@dataclass(frozen=True)
+class Case:
+    """One run of one example. script: below EXAMPLES. arguments: of its command line."""
+
+    name: str
+    script: str
+    arguments: str
+    arch: str = "sm_100a"
+
+
+def _attention(name: str, dtypes: str, shape: str, more: str = "") -> Case:
+    return Case(name, FMHA, f"{dtypes} --q_shape {shape} --k_shape {shape} {more}")
+
+
+def _hopper_attention(name: str, dtypes: str, shape: str, more: str = "") -> Case:
+    arguments = f"{dtypes} --q_shape {shape} --k_shape {shape} {more}"
+    return Case(name, f"{HOPPER}/attention/fmha.py", arguments, "sm_90a")
+
+
+def _block_scaled(name: str, types: str, more: str = "--mnkl 256,256,512,1") -> Case:
+    return Case(name, BLOCK_SCALED, f"{types} {more}")
+
+
+MXFP8 = "--a_dtype Float8E4M3FN --b_dtype Float8E4M3FN --sf_dtype Float8E8M0FNU --sf_vec_size 32"
+MXFP4 = "--a_dtype Float4E2M1FN --b_dtype Float4E2M1FN --sf_dtype Float8E8M0FNU --sf_vec_size 32"
+NVFP4 = "--a_dtype Float4E2M1FN --b_dtype Float4E2M1FN --sf_dtype Float8E4M3FN --sf_vec_size 16"
+FP16, BF16 = "--in_dtype Float16 --out_dtype Float16", "--in_dtype BFloat16 --out_dtype BFloat16"
+FP8 = "--in_dtype Float8E4M3FN --out_dtype Float16"
+
+CASES = (
+    *(Case(f"fp16_gemm_{i}", f"{TUTORIAL}/fp16_gemm_{i}.py", "--mnk 512,512,256") for i in ("0", "1", "2", "3", "3_1")),
+    *(Case(f"fp16_gemm_{i}", f"{TUTORIAL}/fp16_gemm_{i}.py", "--mnk 512,512,256") for i in ("4", "5", "6")),
+    Case("dense_gemm", f"{DENSE}/dense_gemm.py", f"--mnkl 256,256,256,1 {FP16_GEMM}"),
+    Case("dense_gemm, tf32", f"{DENSE}/dense_gemm.py", "--mnkl 256,256,128,1"),
+    Case("dense_gemm, M-major A, N-major B", f"{DENSE}/dense_gemm.py",
+         f"--mnkl 256,256,256,1 {FP16_GEMM} --a_major m --b_major n"),
+    Case("dense_gemm_persistent, 2-CTA", f"{DENSE}/dense_gemm_persistent.py",
+         f"--mnkl 512,512,256,1 {FP16_GEMM} {TWO_CTA}"),
+    Case("dense_gemm_persistent, 2-CTA, multicast", f"{DENSE}/dense_gemm_persistent.py",
+         f"--mnkl 1024,512,256,1 {FP16_GEMM} --use_2cta_instrs --mma_tiler_mn 256,128 --cluster_shape_mn 4,2"),
+    Case("dense_gemm_persistent, int8", f"{DENSE}/dense_gemm_persistent.py",
+         "--mnkl 256,256,256,1 --ab_dtype Int8 --c_dtype Int32 --acc_dtype Int32 --use_tma_store"),
+    Case("dense_gemm_persistent_dynamic, CLC", f"{DENSE}/dense_gemm_persistent_dynamic.py",
+         f"--mnkl 512,512,256,1 {FP16_GEMM} {TWO_CTA}"),
+    _attention("fmha, fp16", FP16, "1,256,2,128"),
+    _attention("fmha, bf16, causal", BF16, "1,256,2,128", "--is_causal --lse_calculation --is_persistent"),
+    _attention("fmha, bf16, ragged, exp2 emulation, skip", BF16, "1,300,2,128",
+               "--enable_ex2_emulation --enable_skip_correction"),
+    _attention("fmha, fp16, window", FP16, "1,384,2,128", "--window_size 100,30 --lse_calculation"),
+    _attention("fmha, fp16, d 64, ragged", FP16, "1,200,2,64", "--is_causal --bottom_right_align"),
+    _attention("fmha, fp8", FP8, "1,256,2,128"),
+    Case("fmha_bwd, fp16", FMHA_BWD, "--s_q 256 --s_k 256 --h_q 2 --h_k 2 --d 128"),
+    Case("fmha_bwd, bf16, causal, GQA", FMHA_BWD,
+         "--s_q 256 --s_k 256 --h_q 4 --h_k 2 --d 128 --is_causal --element_dtype BFloat16"),
+    Case("fmha_bwd, fp16, d 64", FMHA_BWD, "--s_q 256 --s_k 256 --h_q 2 --h_k 2 --d 64"),
+    Case("mla_decode, fp16", f"{MLA}/mla_decode_fp16.py", "--seq_len_k 512 --split_kv 2 --is_persistent"),
+    Case("mla_decode, fp8", f"{MLA}/mla_decode_fp8.py", "--seq_len_k 512 --split_kv 2 --is_persistent"),
+    _block_scaled("blockscaled_gemm, MXFP8", MXFP8),
+    _block_scaled("blockscaled_gemm, MXFP4", MXFP4),
+    _block_scaled("blockscaled_gemm, NVFP4", NVFP4),
+    _block_scaled("blockscaled_gemm, MXFP8 x MXFP4", MXFP8.replace("b_dtype Float8E4M3FN", "b_dtype Float4E2M1FN")),
+    _block_scaled("blockscaled_gemm, MXFP8, 2-CTA", MXFP8,
+                  "--mnkl 512,512,512,1 --mma_tiler_mn 256,256 --cluster_shape_mn 2,1"),
+    _block_scaled("blockscaled_gemm, NVFP4, 2-CTA, 4x2 cluster", NVFP4,
+                  "--mnkl 1024,512,512,1 --mma_tiler_mn 256,256 --cluster_shape_mn 4,2"),
+    Case("blockscaled_gemm, NVFP4, K 96", BLOCK_SCALED_103,
+         "--mnkl 256,256,768,1 --sf_dtype Float8E4M3FN --mma_tiler_mn 128,256 --cluster_shape_mn 1,1", "sm_103a"),
+    Case("blockscaled_gemm, MXFP4, K 96, 2-CTA", BLOCK_SCALED_103,
+         "--mnkl 512,512,768,1 --sf_vec_size 32 --mma_tiler_mn 256,256 --cluster_shape_mn 2,1", "sm_103a"),
+    Case("hopper dense_gemm", f"{HOPPER}/dense_gemm/dense_gemm.py", "--mnkl 256,256,256,1", "sm_90a"),
+    Case("hopper dense_gemm, multicast", f"{HOPPER}/dense_gemm/dense_gemm.py",
+         "--mnkl 512,512,256,1 --cluster_shape_mn 2,2 --a_major m --b_major n", "sm_90a"),
+    _hopper_attention("hopper fmha, fp16", FP16, "1,256,2,128"),
+    _hopper_attention("hopper fmha, fp16, d 64, causal", FP16, "1,256,2,64", "--is_persistent --is_causal"),
+    _hopper_attention("hopper fmha, fp8", FP8, "1,256,2,128"),
+)  # fmt: skip
+
+
+@dataclass
+class Outcome:
+    """What a case's process says. relative_error: largest ||x - ref|| / ||ref||. seconds: of the main kernel."""
+
+    status: str = "did not run"
+    relative_error: float = -1.0
+    max_abs_error: float = -1.0
+    num_checks: int = 0
+    kernel_name: str = ""
+    num_ctas: int = 0
+    warp_instructions: int = 0
+    mma_macs: int = 0
+    seconds: float = 0.0
+    wall_seconds: float = 0.0
+
+
+def run_case(case: Case, cutlass: Path, schedule: str) -> Outcome:
+    """Runs a case in this process, which it leaves unfit for another."""
+    from opdeck.core.emulator import attach
+    from opdeck.core.emulator.cuda_on_cpu import redirect_cuda
+
+    attachment = attach(case.arch, schedule=schedule)
+    redirect_cuda(attachment)
+    outcome = Outcome()
+    _watch_checks(outcome)
+    script = cutlass / EXAMPLES / case.script
+    sys.argv = [str(script), *case.arguments.split()]
+    sys.path[0] = str(script.parent)
+    start = time.perf_counter()
+    try:
+        with _float64_references():
+            runpy.run_path(str(script), run_name="__main__")
+        outcome.status = "right" if outcome.num_checks else "not checked"
+    except AssertionError as error:
+        outcome.status = f"wrong: {_first_line(error)}"
+    except (Exception, SystemExit) as error:
+        hazards = [report.hazard for report in attachment.reports if report.hazard]
+        outcome.status = f"stopped: {hazards[-1] if hazards else f'{type(error).__name__}: {_first_line(error)}'}"
+    outcome.wall_seconds = time.perf_counter() - start
+    if attachment.reports:
+        main_kernel = max(attachment.reports, key=lambda report: (report.mma_macs, report.warp_instructions))
+        for field in ("kernel_name", "num_ctas", "warp_instructions", "mma_macs", "seconds"):
+            setattr(outcome, field, getattr(main_kernel, field))
+    return outcome
+
+
+def _first_line(error: BaseException) -> str:
+    return " ".join(str(error).split())[:400]
+
+
+def _watch_checks(outcome: Outcome) -> None:
+    import torch
+
+    original = torch.testing.assert_close
+
+    def assert_close(actual: Any, expected: Any, **tolerances: Any) -> None:
+        outcome.num_checks += 1
+        if not isinstance(actual, torch.Tensor):
+            return original(actual, expected, **tolerances)
+        got, want = actual.detach().double(), expected.detach().double()
+        both = torch.isfinite(got) & torch.isfinite(want)  # the LSE of an empty row is -inf in both
+        difference, wanted = (got - want)[both], want[both]
+        relative = float(difference.norm() / wanted.norm()) if wanted.norm() else float(difference.norm())
+        outcome.relative_error = max(outcome.relative_error, relative)
+        outcome.max_abs_error = max(outcome.max_abs_error, float(difference.abs().max()))
+        return original(actual, expected, **tolerances)
+
+    torch.testing.assert_close = assert_close
+
+
+def _float64_references() -> Any:
+    """A torch mode in which products and softmaxes are computed in float64 and rounded to the type of the arguments."""
+    import torch
+
+    functional = torch.nn.functional
+    in_float64 = {torch.einsum, torch.matmul, torch.bmm, torch.mm, torch.softmax, functional.softmax, torch.logsumexp,
+                  functional.scaled_dot_product_attention, torch.Tensor.matmul, torch.Tensor.softmax}  # fmt: skip
+
+    narrow = (torch.float32, torch.float16, torch.bfloat16)
+
+    def widened(argument: Any) -> Any:
+        is_narrow = isinstance(argument, torch.Tensor) and argument.dtype in narrow
+        return argument.double() if is_narrow else argument
+
+    class Float64(torch.overrides.TorchFunctionMode):  # type: ignore[misc]
+        def __torch_function__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+            kwargs = kwargs or {}
+            if function not in in_float64 or kwargs.get("dtype") is not None:
+                return function(*args, **kwargs)
+            result = function(*map(widened, args), **{name: widened(value) for name, value in kwargs.items()})
+            own_type = next(value.dtype for value in args if isinstance(value, torch.Tensor))
+            return result if own_type == torch.float64 else result.to(own_type)
+
+    return Float64()
+
+
+def run_in_process(case: Case, options: argparse.Namespace, schedule: str) -> Outcome:
+    """A case in a process of its own; what that prints goes to a log beside the others'."""
+    options.logs.mkdir(parents=True, exist_ok=True)
+    stem = "".join(c if c.isalnum() else "_" for c in f"{case.name} {schedule}")
+    result, log = options.logs / f"{stem}.json", options.logs / f"{stem}.log"
+    result.unlink(missing_ok=True)
+    command = [sys.executable, __file__, str(options.cutlass), "--only", case.name, "--schedules", schedule]
+    environment = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONWARNINGS": "ignore"}
+    with log.open("w") as output:
+        try:
+            subprocess.run([*command, "--result", str(result)], stdout=output, stderr=output, env=environment,
+                           timeout=options.timeout, check=False)  # fmt: skip
+        except subprocess.TimeoutExpired:
+            return Outcome(f"stopped: no end within {options.timeout} s")
+    if not result.exists():
+        return Outcome(f"stopped: the process died, see {log}")
+    return Outcome(**json.loads(result.read_text()))
+
+
+def table(outcomes: list[tuple[Case, dict[str, Outcome]]]) -> str:
+    """Rows of Markdown. Counts and seconds are those of the first schedule."""
+    lines = [
+        "| example | arch | arguments | relative error | max abs error | CTAs | warp-instructions | MACs | seconds | "
+        + " | ".join(outcomes[0][1]) + " |",
+        "|---|---|---|---|---|---|---|---|---|" + "---|" * len(outcomes[0][1]),
+    ]  # fmt: skip
+    for case, by_schedule in outcomes:
+        first = next(iter(by_schedule.values()))
+        relative = max(outcome.relative_error for outcome in by_schedule.values())
+        largest = max(outcome.max_abs_error for outcome in by_schedule.values())
+        cells = [case.name, case.arch, f"`{case.arguments.strip()}`", f"{relative:.1e}", f"{largest:.1e}",
+                 *map(str, (first.num_ctas, first.warp_instructions, first.mma_macs)), f"{first.seconds:.2f}",
+                 *(outcome.status for outcome in by_schedule.values())]  # fmt: skip
+        lines.append("| " + " | ".join(cell.replace("|", "/") for cell in cells) + " |")
+    return "\n".join(lines) + "\n"
+
+
+def main() -> None:
+    """Runs the cases that --only matches, one after another."""
+    parser = argparse.ArgumentParser(description="Runs NVIDIA's CuTe DSL examples on the emulator.")
+    parser.add_argument("cutlass", type=Path, help="a checkout of NVIDIA/cutlass")
+    parser.add_argument("--only", default="*", help="names of cases, as a shell pattern")
+    parser.add_argument("--schedules", default="eager,lazy,random:1")
+    parser.add_argument("--timeout", type=float, default=600, help="seconds a case")
+    parser.add_argument("--logs", type=Path, default=Path("build/emulator-examples"))
+    parser.add_argument("--write", type=Path, help="page whose table is replaced, from its first row on")
+    parser.add_argument("--result", type=Path, help=argparse.SUPPRESS)
+    options = parser.parse_args()
+    cases = [case for case in CASES if fnmatch.fnmatchcase(case.name, options.only)]
+    schedules = options.schedules.split(",")
+    if not cases:
+        parser.error(f"--only: got {options.only!r}, want one of " + "; ".join(case.name for case in CASES))
+    if options.result is not None:
+        outcome = run_case(cases[0], options.cutlass.resolve(), schedules[0])
+        options.result.write_text(json.dumps(asdict(outcome)))
+        return
+    outcomes = []
+    for case in cases:
+        by_schedule = {}
+        for schedule in schedules:
+            by_schedule[schedule] = outcome = run_in_process(case, options, schedule)
+            print(f"{case.name} [{schedule}]: {outcome.status}; relative error {outcome.relative_error:.1e}, "
+                  f"{outcome.seconds:.2f} s of {outcome.wall_seconds:.0f} s", flush=True)  # fmt: skip
+        outcomes.append((case, by_schedule))
+    if options.write is not None:
+        before = options.write.read_text().partition("| example |")[0]
+        options.write.write_text(before + table(outcomes))
+
+
+if __name__ == "__main__":
+    main()
