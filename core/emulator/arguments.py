@@ -69,9 +69,8 @@ class ArgumentMemory:
 
     def _noting_tensor(self, original: Callable[..., None]) -> Callable[..., None]:
         @functools.wraps(original)
-        def init(tensor: Any, *args: Any, **kwargs: Any) -> None:
-            original(tensor, *args, **kwargs)
-            _put_on_gpu(tensor._dlpack_data)
+        def init(tensor: Any, array: Any, *args: Any, **kwargs: Any) -> None:
+            original(tensor, GpuArray(array) if hasattr(array, "__dlpack__") else array, *args, **kwargs)
             self._tensors[id(tensor)] = tensor
 
         return init
@@ -94,10 +93,20 @@ _DLPACK_CUDA = 2
 _DEVICE_TYPE_OFFSET_BYTES = 8  # in a DLManagedTensor
 
 
-def _put_on_gpu(capsule: Any) -> None:
-    """The DSL takes memory of a CUDA device for global memory, and any other for generic; kernels want the former."""
-    device_type = ctypes.c_int32.from_address(_capsule_pointer(capsule, b"dltensor") + _DEVICE_TYPE_OFFSET_BYTES)
-    device_type.value = _DLPACK_CUDA
+class GpuArray:
+    """A CPU array labelled as one on a GPU: the DSL takes memory elsewhere for generic, and kernels want global."""
+
+    def __init__(self, array: Any) -> None:
+        self._array = array
+
+    def __dlpack_device__(self) -> tuple[int, int]:
+        return _DLPACK_CUDA, 0
+
+    def __dlpack__(self, **_wishes: object) -> Any:
+        capsule = self._array.__dlpack__()
+        device_type_address = _capsule_pointer(capsule, b"dltensor") + _DEVICE_TYPE_OFFSET_BYTES
+        ctypes.c_int32.from_address(device_type_address).value = _DLPACK_CUDA
+        return capsule
 
 
 def _address(descriptor: Any) -> int:

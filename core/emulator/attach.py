@@ -6,27 +6,30 @@ How: libopdeck_emu.so stands before the DSL's runtime in CUTE_DSL_LIBS, so host 
 launch functions there; PTX is kept, and handed over by the cubin's SHA-256 before the cubin is loaded; each call of a
 compiled function is a session of the emulator with the memory of its arguments. Tensors are CPU arrays through
 cute.runtime.from_dlpack; torch tensors go as they are.
-Limits: CuTe DSL 4.8 without tvm-ffi (its calls take CUDA tensors only); one architecture a process. Extents behind a
-raw pointer are known for torch tensors and for runtime tensors that are alive; Attachment.expose tells others.
+Limits: CuTe DSL 4.8; one architecture a process. Extents behind a raw pointer are known for torch tensors and for
+runtime tensors that are alive; Attachment.expose tells others.
 """
 
 from __future__ import annotations
 
 import atexit
+import contextlib
 import functools
 import importlib
+import importlib.util
 import os
 import shutil
 import sys
 import tempfile
 import time
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from opdeck.core.arch import GPU_ARCHS
 from opdeck.core.devices.base import LaunchReport
+from opdeck.core.emulator import tvm_ffi_calls
 from opdeck.core.emulator.arguments import ArgumentMemory, tensor_memory
 from opdeck.core.emulator.library import (
     L2_CACHE_BYTES,
@@ -115,13 +118,19 @@ class Attachment:
         compiled_type._load_cuda_library = self._loading(compiled_type._load_cuda_library)
         executor.JitExecutor.run_compiled_program = self._running(executor.JitExecutor.run_compiled_program)
         self._replace_queries()
+        if importlib.util.find_spec("tvm_ffi") is not None:
+            tvm_ffi_calls.install(self)
+
+    def register(self, compiled: Any) -> None:
+        """Tells the emulator the PTX of a compiled function, before that loads its cubin."""
+        if compiled.__cubin__ is None or compiled.__ptx__ is None:
+            raise DriverError(f"{compiled.function_name}: the DSL kept no PTX (CUTE_DSL_KEEP)")
+        self.library.register_ptx(compiled.__cubin__, compiled.__ptx__)
 
     def _loading(self, original: Callable[[Any], Any]) -> Callable[[Any], Any]:
         @functools.wraps(original)
         def load(compiled: Any) -> Any:
-            if compiled.__cubin__ is None or compiled.__ptx__ is None:
-                raise DriverError(f"{compiled.function_name}: the DSL kept no PTX (CUTE_DSL_KEEP)")
-            self.library.register_ptx(compiled.__cubin__, compiled.__ptx__)
+            self.register(compiled)
             try:
                 return original(compiled)
             except Exception as error:
@@ -134,19 +143,29 @@ class Attachment:
         def run(executor: Any, descriptors: Sequence[Any]) -> Any:
             names = executor.jit_module.execution_args.signature.parameters
             memory, unknown = self._arguments.of_call(descriptors, tuple(names))
-            exposed = [tensor for tensor, _ in self._exposed]
-            self.library.begin(memory + exposed, self._schedule, HAZARDS[self._hazards])
-            start = time.perf_counter()
-            failure = None
-            try:
+            with self.session(memory, unknown):
                 return original(executor, descriptors)
-            except Exception as error:
-                failure = self._named(error, unknown)
-                raise failure from error
-            finally:
-                self._report(str(failure or ""), time.perf_counter() - start)
 
         return run
+
+    @contextlib.contextmanager
+    def session(self, memory: Sequence[HostTensor], unknown: Sequence[int] = ()) -> Iterator[None]:
+        """One call of a compiled function that may touch this memory. unknown: its pointers to other memory.
+
+        Raises: HazardError, in place of the DSL's own, for what the emulator stopped.
+        """
+        exposed = [tensor for tensor, _ in self._exposed]
+        self.library.begin([*memory, *exposed], self._schedule, HAZARDS[self._hazards])
+        start = time.perf_counter()
+        failure = ""
+        try:
+            yield
+        except Exception as error:
+            named = self._named(error, unknown)
+            failure = str(named)
+            raise named from error.__cause__ if named is error else error
+        finally:
+            self._report(failure, time.perf_counter() - start)
 
     def _report(self, hazard: str, seconds: float) -> None:
         counted = self.library.end()

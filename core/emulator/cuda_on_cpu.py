@@ -11,11 +11,12 @@ from __future__ import annotations
 
 import importlib
 import math
+import types
 from collections.abc import Callable
 from typing import Any
 
 from opdeck.core.emulator.attach import Attachment
-from opdeck.core.emulator.library import COMPUTE_CAPABILITY_MAJOR, COMPUTE_CAPABILITY_MINOR
+from opdeck.core.emulator.library import COMPUTE_CAPABILITY_MAJOR, COMPUTE_CAPABILITY_MINOR, MULTIPROCESSOR_COUNT
 
 
 class _Stream:
@@ -35,15 +36,20 @@ def redirect_cuda(attachment: Attachment) -> None:
     import torch
 
     _redirect_tensors(torch)
-    capability = tuple(
+    major, minor, num_sms = (
         attachment.library.device_attribute(attribute, attachment.arch)
-        for attribute in (COMPUTE_CAPABILITY_MAJOR, COMPUTE_CAPABILITY_MINOR)
+        for attribute in (COMPUTE_CAPABILITY_MAJOR, COMPUTE_CAPABILITY_MINOR, MULTIPROCESSOR_COUNT)
     )
+    name = f"emulator:{attachment.arch}"
     answers: dict[str, Any] = {
         "is_available": True,
         "device_count": 1,
         "current_device": 0,
-        "get_device_capability": capability,
+        "get_device_capability": (major, minor),
+        "get_device_name": name,
+        "get_device_properties": types.SimpleNamespace(
+            name=name, major=major, minor=minor, multi_processor_count=num_sms
+        ),
         "current_stream": _Stream(),
         "default_stream": _Stream(),
         "Stream": _Stream(),
@@ -71,7 +77,7 @@ def _redirect_tensors(torch: Any) -> None:
         return "cpu" if isinstance(argument, str) and argument.split(":")[0] == "cuda" else argument
 
     class CudaOnCpu(torch.overrides.TorchFunctionMode):  # type: ignore[misc]
-        def __torch_function__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        def __torch_function__(self, function: Any, _types: Any, args: Any = (), kwargs: Any = None) -> Any:
             if function == is_cuda:
                 return True
             if function is torch.Tensor.cuda:

@@ -83,7 +83,8 @@ std::string extents(const std::array<uint32_t, 3>& e) {
 }
 
 void read_attributes(const Kernel& kernel, const opdeck_cu_launch_config& config, LaunchShape& shape) {
-  constexpr int kIgnore = 0, kCooperative = 2, kCluster = 4, kClusterPolicy = 5, kProgrammatic = 6, kPriority = 8;
+  constexpr int kIgnore = 0, kCooperative = 2, kCluster = 4, kClusterPolicy = 5, kProgrammatic = 6, kPriority = 8,
+                kPreferredCluster = 11;
   for (uint32_t i = 0; i < config.num_attrs; ++i) {
     const opdeck_cu_launch_attr& attribute = config.attrs[i];
     switch (attribute.id) {
@@ -91,7 +92,8 @@ void read_attributes(const Kernel& kernel, const opdeck_cu_launch_config& config
       case kCooperative:
       case kClusterPolicy:
       case kProgrammatic:  // launches are serial: nothing to overlap
-      case kPriority: break;
+      case kPriority:
+      case kPreferredCluster: break;  // a wish for larger clusters, which a GPU may leave unmet
       case kCluster:
         shape.cluster = {attribute.value.cluster_dim.x, attribute.value.cluster_dim.y, attribute.value.cluster_dim.z};
         break;

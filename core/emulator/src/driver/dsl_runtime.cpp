@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 // The functions that CuTe DSL host code imports, on top of the driver functions, so that JIT-compiled kernels run here when
-// libopdeck_emu.so stands first in CUTE_DSL_LIBS: the eight of every object, and _cudaSetDevice of tvm-ffi's calls. Exported
-// objects in packs do not use these: they have a hidden shim of their own. Where no context is current, a launch makes the
-// device of its kernel's target current.
+// libopdeck_emu.so stands first in CUTE_DSL_LIBS: the eight of every object, and the three that only tvm-ffi's calls use.
+// Exported objects in packs do not use these: they have a hidden shim of their own. Where no context is current, a launch
+// makes the device of its kernel's target current.
+#include <mutex>
+
 #include "state.h"
 
 #define EXPORT __attribute__((visibility("default")))
@@ -51,5 +53,26 @@ EXPORT int _cudaLaunchKernelEx(const opdeck_cu_launch_config* config, void* kern
   const int result = opdeck::emu::guarded([&] { opdeck::emu::make_current_for(kernel); });
   return result != 0 ? result : cuLaunchKernelEx(config, kernel, params, nullptr);
 }
+
+// Loads the library of a function at its first call. `library` is a zero until then; the DSL's own functions load it, and
+// set up its kernels on a device. 0, or -1 with an error told.
+EXPORT int cuda_dialect_init_library_once(void** library, int (*load)(void** library),
+                                          int (*set_up)(void** library, int device),
+                                          void (*tell_error)(const char* kind, const char* text)) {
+  static std::mutex mutex;
+  const std::lock_guard lock(mutex);
+  if (*library != nullptr) return 0;
+  void* loaded = nullptr;
+  int result = load(&loaded);
+  if (result == 0 && set_up != nullptr) result = set_up(&loaded, 0);
+  if (result == 0) {
+    *library = loaded;
+    return 0;
+  }
+  tell_error("RuntimeError", opdeck_emu_last_error());
+  return -1;
+}
+// Called when the process ends, and with it the emulator: nothing is left to unload.
+EXPORT void cuda_dialect_unload_library_once(void**) {}
 
 }  // extern "C"
