@@ -62,6 +62,8 @@ opdeck_status od_layout_of(const opdeck_pack_arg *row, const opdeck_tensor *tens
                            od_layout *layout);
 /* Whether a tensor has the layout (at a launch: of the plan's tensor). */
 int od_layout_matches(const od_layout *layout, const opdeck_tensor *tensor);
+/* Whether two tensors with elements may share bytes. Packed tensors, each with a part of every row, do not. */
+int od_layouts_overlap(const od_layout *a, const void *a_data, const od_layout *b, const void *b_data);
 /* Whether the tensor lies where the device's kernels may read it. */
 opdeck_status od_check_place(const char *name, const opdeck_tensor *tensor, const od_device *device);
 /* Writes "(2, 128, 8, 64)". */

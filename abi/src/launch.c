@@ -97,7 +97,7 @@ static opdeck_status check_scalars(const opdeck_plan *plan, const od_value *valu
   return OPDECK_OK;
 }
 
-/* An output that begins where another tensor does would be written while that is read or written. */
+/* An output that has memory of another tensor would be written while that is read or written. */
 static opdeck_status check_aliases(const opdeck_plan *plan, const od_value *values) {
   const int32_t num_slots = od_plan_num_slots(plan);
   for (int32_t out_idx = 0; out_idx < plan->binding.num_args; ++out_idx) {
@@ -107,7 +107,8 @@ static opdeck_status check_aliases(const opdeck_plan *plan, const od_value *valu
     for (int32_t slot_idx = 0; slot_idx < num_slots; ++slot_idx) {
       const od_slot *other = od_plan_slot(plan, slot_idx);
       if (slot_idx == out_idx || other->row->kind != OPDECK_ARG_TENSOR || other->given_idx < 0) continue;
-      if (other->layout.num_elems > 0 && values[slot_idx].data == values[out_idx].data)
+      if (other->layout.num_elems > 0 &&
+          od_layouts_overlap(&out->layout, values[out_idx].data, &other->layout, values[slot_idx].data))
         return od_fail(OPDECK_INVALID_ARGUMENT, "%s: got the memory of %s, want memory of its own", out->row->name,
                        other->row->name);
     }

@@ -190,6 +190,40 @@ opdeck_status od_layout_of(const opdeck_pack_arg *row, const opdeck_tensor *tens
   return check_strides(row, layout);
 }
 
+/* Bytes from a tensor's first to its last, the dims whose strides are multiples of `period_bytes` left out (0: none). */
+static uint64_t span_bytes(const od_layout *layout, uint64_t period_bytes) {
+  const uint64_t elem_bits = (uint64_t)od_dtype_of(layout->dtype)->bits;
+  uint64_t last_elem = 0;
+  for (int32_t dim = 0; dim < layout->rank; ++dim) {
+    const uint64_t stride = (uint64_t)layout->strides[dim];
+    if (!is_stride_used(layout, dim) || (period_bytes != 0 && stride * elem_bits % (8 * period_bytes) == 0)) continue;
+    last_elem += (uint64_t)(layout->shape[dim] - 1) * stride;
+  }
+  return last_elem / 8 * elem_bits + (last_elem % 8 * elem_bits + elem_bits + 7) / 8;
+}
+
+/* Whether the tensors lie in parts of their own of each period, as q and o do in a packed (B, S, 4, H, D). */
+static int are_interleaved(const od_layout *low, const od_layout *high, uint64_t distance_bytes) {
+  const uint64_t elem_bits = (uint64_t)od_dtype_of(low->dtype)->bits;
+  for (int32_t dim = 0; dim < low->rank; ++dim) {
+    const uint64_t period_bytes = (uint64_t)low->strides[dim] * elem_bits / 8;
+    if (!is_stride_used(low, dim) || period_bytes == 0) continue;
+    const uint64_t high_begin = distance_bytes % period_bytes;
+    if (span_bytes(low, period_bytes) <= high_begin && high_begin + span_bytes(high, period_bytes) <= period_bytes)
+      return 1;
+  }
+  return 0;
+}
+
+int od_layouts_overlap(const od_layout *a, const void *a_data, const od_layout *b, const void *b_data) {
+  const int is_a_low = (uintptr_t)a_data <= (uintptr_t)b_data;
+  const od_layout *low = is_a_low ? a : b;
+  const od_layout *high = is_a_low ? b : a;
+  const uint64_t distance_bytes =
+      is_a_low ? (uintptr_t)b_data - (uintptr_t)a_data : (uintptr_t)a_data - (uintptr_t)b_data;
+  return distance_bytes < span_bytes(low, 0) && !are_interleaved(low, high, distance_bytes);
+}
+
 int od_layout_matches(const od_layout *layout, const opdeck_tensor *tensor) {
   const od_dtype *dtype = od_dtype_of(layout->dtype);
   if (tensor->dtype_code != dtype->code || tensor->dtype_bits != dtype->bits || tensor->dtype_lanes != 1) return 0;

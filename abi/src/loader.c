@@ -8,6 +8,7 @@
  */
 #include "loader.h"
 
+#include "object_check.h"
 #include "pack_check.h"
 #include "text.h"
 
@@ -85,7 +86,8 @@ static opdeck_status read_table(od_pack *pack) {
 }
 
 static opdeck_status fill_pack(od_pack *pack, const struct stat *file) {
-  opdeck_status status = open_object(pack, file);
+  opdeck_status status = od_check_object(pack->path);
+  if (status == OPDECK_OK) status = open_object(pack, file);
   if (status == OPDECK_OK) status = read_table(pack);
   if (status != OPDECK_OK) return status;
   pack->states = calloc((size_t)pack->table.num_variants, sizeof *pack->states);

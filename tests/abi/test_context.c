@@ -119,7 +119,7 @@ static void test_packs_that_do_not_fit(void) {
   CHECK_STATUS(opdeck_ctx_load_pack(NULL, FAKE_PACK), OPDECK_INVALID_ARGUMENT, "ctx: got NULL");
   CHECK_STATUS(opdeck_ctx_load_pack(ctx, "/nowhere.opdeck.so"), OPDECK_PACK, "/nowhere.opdeck.so: No such file");
   CHECK_STATUS(opdeck_ctx_load_pack(ctx, "/"), OPDECK_PACK, "not a file");
-  CHECK_STATUS(opdeck_ctx_load_pack(ctx, __FILE__), OPDECK_PACK, "invalid ELF header");
+  CHECK_STATUS(opdeck_ctx_load_pack(ctx, __FILE__), OPDECK_PACK, "not a pack: it is no ELF object");
   CHECK_STATUS(opdeck_ctx_load_pack(ctx, FAKE_EMULATOR), OPDECK_PACK, "not a pack: it has no opdeck_pack_v1");
   CHECK_STATUS(opdeck_ctx_load_pack(ctx, BAD_PACK_ABI), OPDECK_VERSION, "got pack ABI 7, want 1");
   CHECK_STATUS(opdeck_ctx_load_pack(ctx, BAD_PACK_TRIPLE), OPDECK_VERSION, "got host code for vax-dec-ultrix, want ");
@@ -130,6 +130,27 @@ static void test_packs_that_do_not_fit(void) {
   uint32_t num_kernels = 0;
   CHECK_OK(opdeck_ctx_num_kernels(ctx, &num_kernels));
   CHECK(num_kernels == 6);
+  opdeck_ctx_destroy(ctx);
+}
+
+/* dlopen would map a pack that was cut short, and reading beyond its end is a SIGBUS. */
+static void test_packs_that_were_cut_short(void) {
+  static char bytes[1 << 20];
+  const char *cut_path = WRITABLE_FOLDER "/cut.opdeck.so";
+  opdeck_ctx *ctx = create_ctx("emulator:sm_100a");
+  FILE *whole = fopen(FAKE_PACK, "rb");
+  const size_t num_bytes = whole == NULL ? 0 : fread(bytes, 1, sizeof bytes, whole);
+  CHECK(num_bytes > 4096 && num_bytes < sizeof bytes);
+  if (whole != NULL) fclose(whole);
+  const size_t cut_bytes[] = {0, 3, 10, 64, 200, 4096, num_bytes / 2, num_bytes - 1};
+  for (size_t cut_idx = 0; cut_idx < sizeof cut_bytes / sizeof cut_bytes[0]; ++cut_idx) {
+    FILE *cut = fopen(cut_path, "wb");
+    CHECK(cut != NULL && fwrite(bytes, 1, cut_bytes[cut_idx], cut) == cut_bytes[cut_idx]);
+    if (cut != NULL) fclose(cut);
+    CHECK_STATUS(opdeck_ctx_load_pack(ctx, cut_path), OPDECK_PACK,
+                 cut_bytes[cut_idx] < 4 ? "it is no ELF object" : "the file was cut short");
+  }
+  remove(cut_path);
   opdeck_ctx_destroy(ctx);
 }
 
@@ -165,6 +186,7 @@ int main(void) {
   test_device_info();
   test_listing();
   test_packs_that_do_not_fit();
+  test_packs_that_were_cut_short();
   test_default_packs();
   return check_exit_status();
 }

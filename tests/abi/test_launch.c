@@ -161,7 +161,39 @@ static void test_refused_launches(void) {
   LAUNCH_REFUSED(fmha.args[ARG_SCALE].value.f32 = -1.0F, "softmax_scale: got -1, want >= 0");
   LAUNCH_REFUSED(fmha.tensors[ARG_O].data = memory[ARG_Q], "o: got the memory of q, want memory of its own");
   LAUNCH_REFUSED(fmha.tensors[ARG_LSE].data = memory[ARG_O], "got the memory of ");
+  LAUNCH_REFUSED(fmha.tensors[ARG_O].data = memory[ARG_Q] + 2 * 3 * 4 * 64 * 2 - 16, "o: got the memory of q");
+  LAUNCH_REFUSED(fmha.tensors[ARG_Q].data = memory[ARG_O] + 16, "o: got the memory of q");
+  LAUNCH_REFUSED(fmha.tensors[ARG_LSE].data = memory[ARG_V] + 4, "lse: got the memory of v");
   opdeck_plan_destroy(refusing_plan);
+}
+
+/* q and o as parts of rows of `row_heads` heads of 64; o begins `o_offset_bytes` behind q. */
+static void check_packed(int64_t row_heads, ptrdiff_t o_offset_bytes, opdeck_status want, const char *text) {
+  fmha_problem fmha;
+  init_fmha(&fmha);
+  for (int arg = ARG_Q; arg <= ARG_O; arg += ARG_O - ARG_Q) {
+    fmha.strides[arg][0] = 3 * row_heads * 64;
+    fmha.strides[arg][1] = row_heads * 64;
+  }
+  fmha.tensors[ARG_Q].data = memory[ARG_Q] + (o_offset_bytes < 0 ? -o_offset_bytes : 0);
+  fmha.tensors[ARG_O].data = (char *)fmha.tensors[ARG_Q].data + o_offset_bytes;
+  opdeck_plan *plan = create_plan(&fmha);
+  CHECK_STATUS(opdeck_plan_launch(plan, &fmha.problem, NULL, 0, NULL), want, text);
+  opdeck_plan_destroy(plan);
+}
+
+/* Tensors whose elements lie between each other's are legal; tensors that share one are not. */
+static void test_packed_tensors(void) {
+  static const char shared[] = "o: got the memory of q, want memory of its own";
+  const ptrdiff_t head_bytes = 64 * 2;
+  check_packed(8, 4 * head_bytes, OPDECK_OK, "");
+  check_packed(8, -4 * head_bytes, OPDECK_OK, "");
+  check_packed(8, 12 * head_bytes, OPDECK_OK, ""); /* begins in q's second row */
+  check_packed(4, 24 * head_bytes, OPDECK_OK, ""); /* right behind q */
+  check_packed(8, 3 * head_bytes, OPDECK_INVALID_ARGUMENT, shared);
+  check_packed(8, 5 * head_bytes, OPDECK_INVALID_ARGUMENT, shared);
+  check_packed(7, 4 * head_bytes, OPDECK_INVALID_ARGUMENT, shared);
+  check_packed(8, 8 * head_bytes, OPDECK_INVALID_ARGUMENT, shared);
 }
 
 static void test_null_plan_and_outputs(void) {
@@ -324,6 +356,7 @@ int main(void) {
   test_session();
   test_leaves();
   test_refused_launches();
+  test_packed_tensors();
   test_null_plan_and_outputs();
   test_nothing_to_do();
   test_failures_of_the_driver();
