@@ -1,19 +1,21 @@
 # SPDX-License-Identifier: Apache-2.0
 """Runs NVIDIA's CuTe DSL examples, unchanged, on the emulator and writes what came out as a table.
 
-Usage: python benchmarks/emulator_examples.py CUTLASS [--only PATTERN] [--schedules eager,lazy,random:1] [--write FILE]
+Usage: python benchmarks/emulator_examples.py CUTLASS [--only PATTERN] [--write FILE]
 CUTLASS is a checkout of https://github.com/NVIDIA/cutlass, whose examples fit the installed DSL. Needs torch.
 
 These kernels are known to be right on GPUs: where one fails here, the emulator is wrong until proven otherwise. A case
 is a process of its own, which runs the example's own main with its own inputs and its own check. The errors are those
 of the tensors that the example gives to torch.testing.assert_close; its reference computes products and softmaxes
-in float64 and rounds them to its own type.
-Limits: an example that checks otherwise, or uses CUDA graphs or events, cannot be listed here.
+in float64 and rounds them to its own type. Each call is made again under other schedules, from the same memory, and the
+memory that it leaves is compared.
+Limits: an example that checks otherwise, or uses CUDA events, cannot be listed here.
 """
 
 from __future__ import annotations
 
 import argparse
+import ctypes
 import fnmatch
 import json
 import os
@@ -21,7 +23,7 @@ import runpy
 import subprocess
 import sys
 import time
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -116,9 +118,15 @@ CASES = (
 )  # fmt: skip
 
 
+SCHEDULES = ("lazy", "random:1", "random:2")  # besides eager
+
+
 @dataclass
 class Outcome:
-    """What a case's process says. relative_error: largest ||x - ref|| / ||ref||. seconds: of the main kernel."""
+    """What a case's process says. relative_error: largest ||x - ref|| / ||ref||. The counts are of the main kernel.
+
+    seconds: of its emulation. schedules: how many bytes differed from those of eager, most of all calls.
+    """
 
     status: str = "did not run"
     relative_error: float = -1.0
@@ -130,17 +138,19 @@ class Outcome:
     mma_macs: int = 0
     seconds: float = 0.0
     wall_seconds: float = 0.0
+    schedules: dict[str, int] = field(default_factory=dict)
 
 
-def run_case(case: Case, cutlass: Path, schedule: str) -> Outcome:
+def run_case(case: Case, cutlass: Path) -> Outcome:
     """Runs a case in this process, which it leaves unfit for another."""
     from opdeck.core.emulator import attach
     from opdeck.core.emulator.cuda_on_cpu import redirect_cuda
 
-    attachment = attach(case.arch, schedule=schedule)
-    redirect_cuda(attachment)
+    attachment = attach(case.arch, schedule="eager")
     outcome = Outcome()
     _watch_checks(outcome)
+    _repeat_calls(attachment, outcome)
+    redirect_cuda(attachment)
     script = cutlass / EXAMPLES / case.script
     sys.argv = [str(script), *case.arguments.split()]
     sys.path[0] = str(script.parent)
@@ -157,9 +167,62 @@ def run_case(case: Case, cutlass: Path, schedule: str) -> Outcome:
     outcome.wall_seconds = time.perf_counter() - start
     if attachment.reports:
         main_kernel = max(attachment.reports, key=lambda report: (report.mma_macs, report.warp_instructions))
-        for field in ("kernel_name", "num_ctas", "warp_instructions", "mma_macs", "seconds"):
-            setattr(outcome, field, getattr(main_kernel, field))
+        for name in ("kernel_name", "num_ctas", "warp_instructions", "mma_macs", "seconds"):
+            setattr(outcome, name, getattr(main_kernel, name))
     return outcome
+
+
+class _Memory:
+    """The bytes of the memory of the session that begins next, and then after each of its repetitions."""
+
+    def __init__(self, library: Any) -> None:
+        self._begin = library.begin
+        self._extents: list[tuple[int, int]] = []
+        self.before: list[bytes] = []
+        library.begin = self._noting
+
+    def _noting(self, tensors: Any, schedule: Any, hazards: Any) -> None:
+        self._extents = []
+        for tensor in tensors:
+            reach = [stride * (extent - 1) for extent, stride in zip(tensor.shape, tensor.strides, strict=True)]
+            low = sum(min(elems, 0) for elems in reach) * tensor.elem_bits // 8
+            high = -(-(sum(max(elems, 0) for elems in reach) + 1) * tensor.elem_bits // 8)
+            if 0 not in tensor.shape:
+                self._extents.append((tensor.data + low, high - low))
+        self.before = self.now()
+        self._begin(tensors, schedule, hazards)
+
+    def now(self) -> list[bytes]:
+        return [ctypes.string_at(address, num_bytes) for address, num_bytes in self._extents]
+
+    def restore(self, contents: list[bytes]) -> None:
+        for (address, num_bytes), content in zip(self._extents, contents, strict=True):
+            ctypes.memmove(address, content, num_bytes)
+
+
+def _repeat_calls(attachment: Any, outcome: Outcome) -> None:
+    """Repeats each call under SCHEDULES and notes what differs. What an example sees is the result under eager."""
+    import numpy as np
+    from cutlass.base_dsl.jit_executor import JitExecutor
+
+    memory = _Memory(attachment.library)
+    original = JitExecutor.run_compiled_program
+
+    def run(executor: Any, descriptors: Any) -> Any:
+        result = original(executor, descriptors)
+        start, eager = memory.before, memory.now()
+        for schedule in SCHEDULES:
+            memory.restore(start)
+            attachment.schedule = schedule
+            original(executor, descriptors)
+            pairs = zip(memory.now(), eager, strict=True)
+            differing = sum(int((np.frombuffer(x, np.uint8) != np.frombuffer(y, np.uint8)).sum()) for x, y in pairs)
+            outcome.schedules[schedule] = max(outcome.schedules.get(schedule, 0), differing)
+        memory.restore(eager)
+        attachment.schedule = "eager"
+        return result
+
+    JitExecutor.run_compiled_program = run
 
 
 def _first_line(error: BaseException) -> str:
@@ -212,39 +275,42 @@ def _float64_references() -> Any:
     return Float64()
 
 
-def run_in_process(case: Case, options: argparse.Namespace, schedule: str) -> Outcome:
-    """A case in a process of its own; what that prints goes to a log beside the others'."""
-    options.logs.mkdir(parents=True, exist_ok=True)
-    stem = "".join(c if c.isalnum() else "_" for c in f"{case.name} {schedule}")
-    result, log = options.logs / f"{stem}.json", options.logs / f"{stem}.log"
-    result.unlink(missing_ok=True)
-    command = [sys.executable, __file__, str(options.cutlass), "--only", case.name, "--schedules", schedule]
+def result_file(case: Case, logs: Path) -> Path:
+    """Where a case's outcome is kept, beside the log of its process."""
+    return logs / ("".join(c if c.isalnum() else "_" for c in case.name) + ".json")
+
+
+def run_in_process(case: Case, options: argparse.Namespace) -> Outcome:
+    """A case in a process of its own; what that prints goes to a log."""
+    result = result_file(case, options.logs)
+    log = result.with_suffix(".log")
+    command = [sys.executable, __file__, str(options.cutlass), "--only", case.name, "--result", str(result)]
     environment = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONWARNINGS": "ignore"}
+    died = Outcome(f"stopped: the process died, see {log.name}")
+    result.write_text(json.dumps(asdict(died)))
     with log.open("w") as output:
         try:
-            subprocess.run([*command, "--result", str(result)], stdout=output, stderr=output, env=environment,
-                           timeout=options.timeout, check=False)  # fmt: skip
+            subprocess.run(command, stdout=output, stderr=output, env=environment, timeout=options.timeout, check=False)
         except subprocess.TimeoutExpired:
-            return Outcome(f"stopped: no end within {options.timeout} s")
-    if not result.exists():
-        return Outcome(f"stopped: the process died, see {log}")
+            result.write_text(json.dumps(asdict(Outcome(f"stopped: no end within {options.timeout} s"))))
     return Outcome(**json.loads(result.read_text()))
 
 
-def table(outcomes: list[tuple[Case, dict[str, Outcome]]]) -> str:
-    """Rows of Markdown. Counts and seconds are those of the first schedule."""
-    lines = [
-        "| example | arch | arguments | relative error | max abs error | CTAs | warp-instructions | MACs | seconds | "
-        + " | ".join(outcomes[0][1]) + " |",
-        "|---|---|---|---|---|---|---|---|---|" + "---|" * len(outcomes[0][1]),
-    ]  # fmt: skip
-    for case, by_schedule in outcomes:
-        first = next(iter(by_schedule.values()))
-        relative = max(outcome.relative_error for outcome in by_schedule.values())
-        largest = max(outcome.max_abs_error for outcome in by_schedule.values())
-        cells = [case.name, case.arch, f"`{case.arguments.strip()}`", f"{relative:.1e}", f"{largest:.1e}",
-                 *map(str, (first.num_ctas, first.warp_instructions, first.mma_macs)), f"{first.seconds:.2f}",
-                 *(outcome.status for outcome in by_schedule.values())]  # fmt: skip
+def table(logs: Path) -> str:
+    """Rows of Markdown, of all the cases that have an outcome."""
+    columns = ("example", "arch", "arguments", "result", "relative error", "largest error", "other schedules",
+               "CTAs", "warp-instructions", "MACs", "seconds")  # fmt: skip
+    lines = ["| " + " | ".join(columns) + " |", "|---" * len(columns) + "|"]
+    for case in CASES:
+        if not result_file(case, logs).exists():
+            continue
+        outcome = Outcome(**json.loads(result_file(case, logs).read_text()))
+        differing = max(outcome.schedules.values(), default=-1)
+        schedules = {-1: "", 0: "same bits"}.get(differing, f"{differing} bytes differ")
+        errors = (f"{error:.1e}" if error >= 0 else "" for error in (outcome.relative_error, outcome.max_abs_error))
+        counts = map(str, (outcome.num_ctas, outcome.warp_instructions, outcome.mma_macs))
+        cells = (case.name, case.arch, f"`{case.arguments.strip()}`", outcome.status, *errors, schedules, *counts,
+                 f"{outcome.seconds:.2f}")  # fmt: skip
         lines.append("| " + " | ".join(cell.replace("|", "/") for cell in cells) + " |")
     return "\n".join(lines) + "\n"
 
@@ -254,31 +320,23 @@ def main() -> None:
     parser = argparse.ArgumentParser(description="Runs NVIDIA's CuTe DSL examples on the emulator.")
     parser.add_argument("cutlass", type=Path, help="a checkout of NVIDIA/cutlass")
     parser.add_argument("--only", default="*", help="names of cases, as a shell pattern")
-    parser.add_argument("--schedules", default="eager,lazy,random:1")
-    parser.add_argument("--timeout", type=float, default=600, help="seconds a case")
-    parser.add_argument("--logs", type=Path, default=Path("build/emulator-examples"))
-    parser.add_argument("--write", type=Path, help="page whose table is replaced, from its first row on")
+    parser.add_argument("--timeout", type=float, default=900, help="seconds a case")
+    parser.add_argument("--logs", type=Path, default=Path("build/emulator-examples"), help="outcomes are kept here")
+    parser.add_argument("--write", type=Path, help="page whose table is replaced by that of all outcomes kept")
     parser.add_argument("--result", type=Path, help=argparse.SUPPRESS)
     options = parser.parse_args()
     cases = [case for case in CASES if fnmatch.fnmatchcase(case.name, options.only)]
-    schedules = options.schedules.split(",")
-    if not cases:
-        parser.error(f"--only: got {options.only!r}, want one of " + "; ".join(case.name for case in CASES))
     if options.result is not None:
-        outcome = run_case(cases[0], options.cutlass.resolve(), schedules[0])
-        options.result.write_text(json.dumps(asdict(outcome)))
+        options.result.write_text(json.dumps(asdict(run_case(cases[0], options.cutlass.resolve()))))
         return
-    outcomes = []
+    options.logs.mkdir(parents=True, exist_ok=True)
     for case in cases:
-        by_schedule = {}
-        for schedule in schedules:
-            by_schedule[schedule] = outcome = run_in_process(case, options, schedule)
-            print(f"{case.name} [{schedule}]: {outcome.status}; relative error {outcome.relative_error:.1e}, "
-                  f"{outcome.seconds:.2f} s of {outcome.wall_seconds:.0f} s", flush=True)  # fmt: skip
-        outcomes.append((case, by_schedule))
+        outcome = run_in_process(case, options)
+        print(f"{case.name}: {outcome.status}; relative error {outcome.relative_error:.1e}; {outcome.schedules}; "
+              f"{outcome.seconds:.2f} s of {outcome.wall_seconds:.0f} s", flush=True)  # fmt: skip
     if options.write is not None:
         before = options.write.read_text().partition("| example |")[0]
-        options.write.write_text(before + table(outcomes))
+        options.write.write_text(before + table(options.logs))
 
 
 if __name__ == "__main__":

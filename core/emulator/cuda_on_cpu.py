@@ -3,17 +3,20 @@
 
 Who calls it: __main__.py, for whole scripts; benchmarks/emulator_examples.py. Needs torch; attach() alone does not.
 Tensors that a script asks for on "cuda" are CPU tensors that answer is_cuda with True; there is one stream, and nothing
-is asynchronous. CuTe DSL's benchmark helper takes no times: the emulator's are not a GPU's.
-Limits: CUDA graphs, events and memory pools are not there.
+is asynchronous. A CUDA graph keeps the calls of compiled functions that are made during its capture, for replay. CuTe
+DSL's benchmark helper takes no times: the emulator's are not a GPU's.
+Limits: what torch itself computes during a capture is not part of the graph. Events and memory pools are not there.
 """
 
 from __future__ import annotations
 
+import contextlib
+import functools
 import importlib
 import math
 import types
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Iterator
+from typing import Any, ClassVar
 
 from opdeck.core.emulator.attach import Attachment
 from opdeck.core.emulator.library import COMPUTE_CAPABILITY_MAJOR, COMPUTE_CAPABILITY_MINOR, MULTIPROCESSOR_COUNT
@@ -29,6 +32,29 @@ class _Stream:
 
     def wait_stream(self, stream: object) -> None:
         """There is one stream."""
+
+
+class _Graph:
+    """The calls of compiled functions that were made during a capture."""
+
+    capturing: ClassVar[_Graph | None] = None
+
+    def __init__(self) -> None:
+        self.calls: list[Callable[[], Any]] = []
+
+    def replay(self) -> None:
+        """Makes the calls, in their order."""
+        for call in self.calls:
+            call()
+
+
+@contextlib.contextmanager
+def _capture(graph: _Graph, **_options: object) -> Iterator[None]:
+    _Graph.capturing = graph
+    try:
+        yield
+    finally:
+        _Graph.capturing = None
 
 
 def redirect_cuda(attachment: Attachment) -> None:
@@ -57,8 +83,12 @@ def redirect_cuda(attachment: Attachment) -> None:
         "set_device": None,
         "empty_cache": None,
     }
-    for name, answer in answers.items():
-        setattr(torch.cuda, name, _always(answer))
+    for question, answer in answers.items():
+        setattr(torch.cuda, question, _always(answer))
+    torch.cuda.CUDAGraph = _Graph
+    torch.cuda.graph = _capture
+    executor: Any = importlib.import_module("cutlass.base_dsl.jit_executor").JitExecutor
+    executor.run_compiled_program = _capturable(executor.run_compiled_program)
     driver: Any = importlib.import_module("cuda.bindings.driver")
     success = driver.CUresult.CUDA_SUCCESS
     driver.cuInit = _always((success,))
@@ -86,6 +116,17 @@ def _redirect_tensors(torch: Any) -> None:
             return function(*map(here, args), **named)
 
     CudaOnCpu().__enter__()  # for as long as the process lives
+
+
+def _capturable(original: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Any]:
+    @functools.wraps(original)
+    def run(executor: Any, descriptors: Any) -> Any:
+        if _Graph.capturing is None:
+            return original(executor, descriptors)
+        _Graph.capturing.calls.append(functools.partial(original, executor, list(descriptors)))
+        return 0
+
+    return run
 
 
 def _always(answer: Any) -> Callable[..., Any]:
