@@ -20,6 +20,11 @@ void submit_async(Warp& warp, AsyncQueue::Stream stream, std::function<void()> w
   });
 }
 
+void complete_tx(Cluster& cluster, uint32_t mbarrier, uint32_t num_bytes, const Signal& signal) {
+  if (signal) cluster.hazards->signal_mbarrier(mbarrier, signal);
+  cluster.expect_mbarrier_tx(mbarrier, -static_cast<int32_t>(num_bytes));
+}
+
 void require_multiple(const char* what, uint64_t value, uint64_t of) {
   if (value % of == 0) return;
   throw EmulatorError(Fault::misaligned,

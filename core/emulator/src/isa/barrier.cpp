@@ -4,6 +4,7 @@
 // A warp's arrival counts all its threads. Limits: barrier.red is not supported.
 #include <bit>
 
+#include "../hazard/detector.h"
 #include "../machine/cta.h"
 #include "decode.h"
 #include "lanes.h"
@@ -33,18 +34,22 @@ Flow synchronize(Warp& warp, const Op& op) {
   const NamedBarrier& barrier = warp.cta.named_barriers[operands.barrier];
   if (!warp.barrier_arrived) {
     warp.barrier_ticket = barrier.generation;
+    if (ClusterHazards* hazards = hazards_of(warp)) hazards->arrive_barrier(warp, operands.barrier, barrier.generation);
     const uint32_t threads = operands.num_threads != 0 ? kWarpLanes : static_cast<uint32_t>(std::popcount(warp.live_lanes()));
     warp.cta.arrive_named_barrier(operands.barrier, threads, operands.num_threads);
     warp.barrier_arrived = true;
   }
   if (barrier.generation == warp.barrier_ticket) return warp.block(WaitKind::named_barrier, operands.barrier);
   warp.barrier_arrived = false;
+  if (ClusterHazards* hazards = hazards_of(warp)) hazards->wait_barrier(warp, operands.barrier, warp.barrier_ticket);
   return Flow::next;
 }
 
 Flow arrive(Warp& warp, const Op& op) {
   if (!warp.converged(kAllLanes)) return Flow::blocked;
   const BarrierOperands operands = read_operands(warp, op);
+  if (ClusterHazards* hazards = hazards_of(warp))
+    hazards->arrive_barrier(warp, operands.barrier, warp.cta.named_barriers[operands.barrier].generation);
   warp.cta.arrive_named_barrier(operands.barrier, kWarpLanes, operands.num_threads);
   return Flow::next;
 }
@@ -69,6 +74,7 @@ Flow cluster_arrive(Warp& warp, const Op&) {
     throw EmulatorError(Fault::illegal_instruction, "barrier.cluster.arrive twice without a wait");
   warp.cluster_arrived = true;
   warp.cluster_ticket = warp.cta.cluster.cluster_generation;
+  if (ClusterHazards* hazards = hazards_of(warp)) hazards->arrive_cluster_barrier(warp, warp.cluster_ticket);
   warp.cta.cluster.arrive_cluster_barrier(static_cast<uint32_t>(std::popcount(warp.live_lanes())));
   return Flow::next;
 }
@@ -79,6 +85,7 @@ Flow cluster_wait(Warp& warp, const Op&) {
     throw EmulatorError(Fault::illegal_instruction, "barrier.cluster.wait without an arrive");
   if (warp.cta.cluster.cluster_generation == warp.cluster_ticket) return warp.block(WaitKind::cluster_barrier);
   warp.cluster_arrived = false;
+  if (ClusterHazards* hazards = hazards_of(warp)) hazards->wait_cluster_barrier(warp, warp.cluster_ticket);
   return Flow::next;
 }
 

@@ -4,6 +4,7 @@
 // Limits: .cp_mask, .ignore_oob, cp.reduce into shared memory and cp.async.mbarrier.arrive are not supported.
 #include <cstring>
 
+#include "../hazard/detector.h"
 #include "../tensor/tensormap.h"
 #include "async_copy.h"
 #include "lanes.h"
@@ -49,12 +50,18 @@ Flow load_from_global(Warp& warp, const Op& op) {
     if (ctas == 0 || ctas >> cluster.num_ctas() != 0)
       throw EmulatorError(Fault::illegal_instruction, "multicast mask " + std::to_string(ctas));
     Launch& launch = warp.launch;
-    submit_async(warp, AsyncQueue::kUnordered, [&cluster, &launch, num_bytes, target, mbarrier, source, ctas] {
+    const auto signal_address = [mbarrier](uint32_t rank) { return shared_address(rank, shared_offset(mbarrier)); };
+    LoadSignals signals;
+    if (ClusterHazards* hazards = hazards_of(warp))
+      for_each_lane(ctas, [&](uint32_t rank) {
+        signals[rank] = hazards->load_bulk(warp, {shared_address(rank, shared_offset(target)), num_bytes}, signal_address(rank));
+      });
+    submit_async(warp, AsyncQueue::kUnordered, [&cluster, &launch, num_bytes, target, source, ctas, signals, signal_address] {
       for_each_lane(ctas, [&](uint32_t rank) {
         uint8_t* const pointer = cluster.shared_pointer(shared_address(rank, shared_offset(target)), num_bytes);
         if (num_bytes != 0) std::memcpy(pointer, launch.memory.access(source, num_bytes, Access::read), num_bytes);
         launch.counters.tma_load_bytes += num_bytes;
-        cluster.expect_mbarrier_tx(shared_address(rank, shared_offset(mbarrier)), -static_cast<int32_t>(num_bytes));
+        complete_tx(cluster, signal_address(rank), num_bytes, signals[rank]);
       });
       launch.signal();
     });
@@ -77,10 +84,12 @@ Flow copy_to_cluster(Warp& warp, const Op& op) {
     Launch& launch = warp.launch;
     Cta& cta = warp.cta;
     ++cta.outstanding_shared_reads;
-    submit_async(warp, AsyncQueue::kUnordered, [&cluster, &launch, &cta, from, to, num_bytes, mbarrier] {
+    Signal signal;
+    if (ClusterHazards* hazards = hazards_of(warp)) signal = hazards->copy_bulk(warp, {source, num_bytes}, target, mbarrier);
+    submit_async(warp, AsyncQueue::kUnordered, [&cluster, &launch, &cta, from, to, num_bytes, mbarrier, signal] {
       std::memmove(to, from, num_bytes);
       --cta.outstanding_shared_reads;
-      cluster.expect_mbarrier_tx(mbarrier, -static_cast<int32_t>(num_bytes));
+      complete_tx(cluster, mbarrier, num_bytes, signal);
       launch.signal();
     });
   });
@@ -113,6 +122,7 @@ Flow store_to_global(Warp& warp, const Op& op) {
     check_alignment(target, 16);
     check_alignment(source, 16);
     const uint8_t* const from = shared_cta_pointer(warp, source, num_bytes);
+    if (ClusterHazards* hazards = hazards_of(warp)) hazards->store_bulk(warp, lane, {source, num_bytes});
     auto bytes = std::make_shared<std::vector<uint8_t>>();
     Launch& launch = warp.launch;
     submit_group_copy(
@@ -226,9 +236,26 @@ void decode_bulk_prefetch(Decoding& d) {
   d.op.execute = +[](Warp&, const Op&) { return Flow::next; };
 }
 
+// The hazard checks have one stream of bulk groups a lane, and one of cp.async groups a warp.
+template <bool is_bulk>
+void tell_commit(Warp& warp) {
+  ClusterHazards* const hazards = hazards_of(warp);
+  if (hazards == nullptr) return;
+  if (!is_bulk) return hazards->commit_thread_copies(warp);
+  for_each_lane(warp.mask, [&](uint32_t lane) { hazards->commit_bulk(warp, lane); });
+}
+template <bool is_bulk>
+void tell_wait(Warp& warp, uint32_t num_allowed) {
+  ClusterHazards* const hazards = hazards_of(warp);
+  if (hazards == nullptr) return;
+  if (!is_bulk) return hazards->wait_thread_copies(warp, num_allowed);
+  for_each_lane(warp.mask, [&](uint32_t lane) { hazards->wait_bulk(warp, lane, num_allowed); });
+}
+
 template <auto queues>
 Flow commit_group(Warp& warp, const Op&) {
   for_each_lane(warp.mask, [&](uint32_t lane) { (BulkGroups::of(warp).*queues)[lane].commit(); });
+  tell_commit<queues == &BulkGroups::bulk>(warp);
   return Flow::next;
 }
 template <auto queues, GroupPhase phase>
@@ -238,7 +265,9 @@ Flow wait_group(Warp& warp, const Op& op) {
   for_each_lane(warp.mask, [&](uint32_t lane) {
     done &= (warp.bulk_groups.get()->*queues)[lane].done(static_cast<uint32_t>(op.immediate), phase);
   });
-  return done ? Flow::next : warp.block(WaitKind::bulk_group);
+  if (!done) return warp.block(WaitKind::bulk_group);
+  tell_wait<queues == &BulkGroups::bulk>(warp, static_cast<uint32_t>(op.immediate));
+  return Flow::next;
 }
 
 void decode_bulk_commit(Decoding& d) {
@@ -276,6 +305,7 @@ Flow copy_per_thread(Warp& warp, const Op& op) {
     if (source_bytes > detail.num_bytes) throw EmulatorError(Fault::illegal_instruction, "src-size exceeds cp-size");
     if (detail.has_ignore && (warp.predicate(detail.ignore_row) >> lane & 1) != 0) source_bytes = 0;
     uint8_t* const to = shared_cta_pointer(warp, target, detail.num_bytes);
+    if (ClusterHazards* hazards = hazards_of(warp)) hazards->copy_thread(warp, target, detail.num_bytes);
     const std::shared_ptr<BulkGroup> group = BulkGroups::of(warp).per_thread[lane].open();
     ++group->pending_writes;
     Launch& launch = warp.launch;
@@ -331,6 +361,7 @@ void decode_wait(Decoding& d) {
 // All groups, the open one too.
 Flow wait_all(Warp& warp, const Op& op) {
   for_each_lane(warp.mask, [&](uint32_t lane) { BulkGroups::of(warp).per_thread[lane].commit(); });
+  tell_commit<false>(warp);
   return wait_group<&BulkGroups::per_thread, GroupPhase::complete>(warp, op);
 }
 void decode_wait_all(Decoding& d) {

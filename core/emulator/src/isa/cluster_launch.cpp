@@ -46,12 +46,18 @@ Flow try_cancel(Warp& warp, const Op& op) {
     Cluster& cluster = warp.cta.cluster;
     Launch& launch = warp.launch;
     const uint32_t ctas = detail.multicast ? (1u << cluster.num_ctas()) - 1 : 1u << shared_rank(target);
-    submit_async(warp, AsyncQueue::kUnordered, [&cluster, &launch, target, mbarrier, ctas] {
+    LoadSignals signals;
+    if (ClusterHazards* hazards = hazards_of(warp))
+      for_each_lane(ctas, [&](uint32_t rank) {
+        signals[rank] = hazards->load_bulk(warp, {shared_address(rank, shared_offset(target)), kResponseBytes},
+                                           shared_address(rank, shared_offset(mbarrier)));
+      });
+    submit_async(warp, AsyncQueue::kUnordered, [&cluster, &launch, target, mbarrier, ctas, signals] {
       const Response response = cancel_next(launch);
       for_each_lane(ctas, [&](uint32_t rank) {
         std::memcpy(cluster.shared_pointer(shared_address(rank, shared_offset(target)), kResponseBytes), &response,
                     kResponseBytes);
-        cluster.expect_mbarrier_tx(shared_address(rank, shared_offset(mbarrier)), -static_cast<int32_t>(kResponseBytes));
+        complete_tx(cluster, shared_address(rank, shared_offset(mbarrier)), kResponseBytes, signals[rank]);
       });
       launch.signal();
     });

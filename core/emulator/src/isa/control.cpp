@@ -6,6 +6,7 @@
 // nothing. Hazard checks see all of these.
 #include <bit>
 
+#include "../hazard/detector.h"
 #include "../machine/cta.h"
 #include "decode.h"
 #include "lanes.h"
@@ -110,11 +111,16 @@ void decode_griddepcontrol(Decoding& d) {
   d.op.execute = &nothing;
 }
 
+Flow fence_async_proxy(Warp& warp, const Op&) {
+  if (ClusterHazards* hazards = hazards_of(warp)) hazards->fence_async_proxy(warp);
+  return Flow::next;
+}
+
 void decode_membar(Decoding& d) {
-  if (d.take("proxy")) d.take_one_of({"alias", "async", "async.global"}, "proxy");
-  else d.take_one_of({"cta", "gl", "sys", "gpu"}, "level");
   d.op.pipe = Pipe::barrier;
   d.op.execute = &nothing;
+  if (!d.take("proxy")) d.take_one_of({"cta", "gl", "sys", "gpu"}, "level");
+  else if (d.take_one_of({"alias", "async", "async.global"}, "proxy") == 1) d.op.execute = &fence_async_proxy;
 }
 
 // fence.proxy.tensormap::generic makes a map written by the kernel visible; there is nothing to do as maps are read
@@ -122,7 +128,8 @@ void decode_membar(Decoding& d) {
 void decode_proxy_fence(Decoding& d) {
   if (d.take("alias")) return;
   if (d.take("async")) {
-    d.take("global") || d.take("shared::cta") || d.take("shared::cluster");
+    if (!d.take("global")) d.op.execute = &fence_async_proxy;
+    d.take("shared::cta") || d.take("shared::cluster");
     return;
   }
   if (d.take("tensormap::generic") || d.take("async::generic")) {

@@ -2,6 +2,7 @@
 // Decodes a kernel: places its variables, gives its registers rows, decodes each instruction by the table.
 #include <algorithm>
 
+#include "../hazard/tmem_consumers.h"
 #include "../machine/address_space.h"
 #include "decode.h"
 
@@ -173,6 +174,7 @@ Program decode_kernel(const ptx::Module& module, const ptx::Kernel& kernel) {
   end.opcode = "ret";
   end.line = kernel.instructions.empty() ? kernel.line : kernel.instructions.back().line;
   decode_one(end);
+  mark_tmem_consumers(program, kernel);
   return program;
 }
 

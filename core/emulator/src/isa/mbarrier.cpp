@@ -4,6 +4,7 @@
 // Limits: 32-bit generic addresses are not supported.
 #include <bit>
 
+#include "../hazard/detector.h"
 #include "lanes.h"
 #include "memory_access.h"
 
@@ -43,15 +44,26 @@ uint32_t barrier_address(Warp& warp, const MbarrierDetail& detail, uint32_t lane
 Flow initialize(Warp& warp, const Op& op) {
   const MbarrierDetail& detail = detail_of(op);
   for_each_lane(warp.mask, [&](uint32_t lane) {
-    warp.cta.cluster.init_mbarrier(barrier_address(warp, detail, lane), warp.row<uint32_t>(detail.count_row)[lane]);
+    const uint32_t address = barrier_address(warp, detail, lane);
+    warp.cta.cluster.init_mbarrier(address, warp.row<uint32_t>(detail.count_row)[lane]);
+    if (ClusterHazards* hazards = hazards_of(warp)) hazards->init_mbarrier(warp, address);
   });
   return Flow::next;
 }
 Flow invalidate(Warp& warp, const Op& op) {
   for_each_lane(warp.mask, [&](uint32_t lane) {
-    warp.cta.cluster.invalidate_mbarrier(barrier_address(warp, detail_of(op), lane));
+    const uint32_t address = barrier_address(warp, detail_of(op), lane);
+    warp.cta.cluster.invalidate_mbarrier(address);
+    if (ClusterHazards* hazards = hazards_of(warp)) hazards->invalidate_mbarrier(warp, address);
   });
   return Flow::next;
+}
+
+// Lanes mostly arrive at one mbarrier: what the warp passes on is the same for all.
+void release(Warp& warp, uint32_t address, uint32_t& released) {
+  if (ClusterHazards* hazards = hazards_of(warp); hazards != nullptr && address != released)
+    hazards->arrive_mbarrier(warp, address);
+  released = address;
 }
 
 enum class Arrival : uint8_t { arrive, arrive_expect, drop, drop_expect };
@@ -60,11 +72,14 @@ Flow arrive(Warp& warp, const Op& op) {
   const MbarrierDetail& detail = detail_of(op);
   constexpr bool expects = kind == Arrival::arrive_expect || kind == Arrival::drop_expect;
   constexpr bool drops = kind == Arrival::drop || kind == Arrival::drop_expect;
+  uint32_t released = 0;
   for_each_lane(warp.mask, [&](uint32_t lane) {
     const uint32_t address = barrier_address(warp, detail, lane);
     const uint32_t count = detail.has_count ? warp.row<uint32_t>(detail.count_row)[lane] : 1;
     const int32_t bytes = expects ? static_cast<int32_t>(warp.row<uint32_t>(detail.tx_row)[lane]) : 0;
     Cluster& cluster = warp.cta.cluster;
+    cluster.read_mbarrier(address);  // throws when there is none
+    release(warp, address, released);
     const uint64_t state = drops ? cluster.arrive_drop_mbarrier(address, count, bytes)
                                  : cluster.arrive_mbarrier(address, count, bytes);
     if (detail.has_state) warp.row<uint64_t>(detail.state_row)[lane] = state;
@@ -75,10 +90,12 @@ Flow arrive(Warp& warp, const Op& op) {
 // Undefined in PTX where it would complete the phase: an error here.
 Flow arrive_without_completing(Warp& warp, const Op& op) {
   const MbarrierDetail& detail = detail_of(op);
+  uint32_t released = 0;
   for_each_lane(warp.mask, [&](uint32_t lane) {
     const uint32_t address = barrier_address(warp, detail, lane), count = warp.row<uint32_t>(detail.count_row)[lane];
     if (warp.cta.cluster.read_mbarrier(address).pending <= count)
       throw EmulatorError(Fault::illegal_instruction, "mbarrier.arrive.noComplete would complete the phase");
+    release(warp, address, released);
     const uint64_t state = warp.cta.cluster.arrive_mbarrier(address, count, 0);
     warp.row<uint64_t>(detail.state_row)[lane] = state;
   });
@@ -101,7 +118,8 @@ Flow change_tx(Warp& warp, const Op& op) {
 
 // The lanes whose phase is complete.
 uint32_t lanes_done(Warp& warp, const MbarrierDetail& detail, uint32_t& waiting_address, uint32_t& waiting_parity) {
-  uint32_t done = 0;
+  uint32_t done = 0, acquired = 0;
+  ClusterHazards* const hazards = hazards_of(warp);
   for_each_lane(warp.mask, [&](uint32_t lane) {
     const uint32_t address = barrier_address(warp, detail, lane);
     const uint32_t parity = detail.has_state ? Mbarrier::unpack(warp.row<uint64_t>(detail.state_row)[lane]).phase
@@ -109,6 +127,8 @@ uint32_t lanes_done(Warp& warp, const MbarrierDetail& detail, uint32_t& waiting_
     if (parity > 1) throw EmulatorError(Fault::illegal_instruction, "phase parity " + std::to_string(parity));
     if (warp.cta.cluster.read_mbarrier(address).parity_done(parity)) {
       done |= 1u << lane;
+      if (hazards != nullptr && address != acquired) hazards->wait_mbarrier(warp, address, parity);
+      acquired = address;
     } else {
       waiting_address = address;
       waiting_parity = parity;

@@ -3,6 +3,7 @@
 // Source: PTX ISA, "Data Movement and Conversion Instructions: ld, st".
 // Cache operators, eviction priorities, cache hints, scopes and ordering modifiers change no result here: one warp at a
 // time runs, in program order. They are parsed strictly all the same.
+#include <algorithm>
 #include <cstring>
 
 #include "lanes.h"
@@ -16,6 +17,7 @@ struct MemoryAccess {
   MemorySpace space = MemorySpace::generic;
   bool address_is_32_bits = false;
   bool sign_extends = false;
+  Ordering ordering = Ordering::weak;
   uint32_t elem_bytes = 0;
   uint32_t num_elems = 1;
   uint32_t total_bytes = 0;
@@ -29,7 +31,7 @@ Flow load(Warp& warp, const Op& op) {
     const uint64_t address = lane_address(warp, op, lane, access.address_is_32_bits);
     check_alignment(address, access.total_bytes);
     uint8_t bytes[32];
-    std::memcpy(bytes, memory_pointer(warp, lane, access.space, address, access.total_bytes, Access::read),
+    std::memcpy(bytes, memory_pointer(warp, lane, access.space, address, access.total_bytes, Access::read, access.ordering),
                 access.total_bytes);
     for (uint32_t e = 0; e < access.num_elems; ++e) {
       const uint32_t register_bytes = access.register_bytes[e];
@@ -52,7 +54,7 @@ Flow store(Warp& warp, const Op& op) {
     for (uint32_t e = 0; e < access.num_elems; ++e)
       std::memcpy(bytes + e * access.elem_bytes,
                   warp.row<uint8_t>(access.rows[e]) + lane * access.register_bytes[e], access.elem_bytes);
-    std::memcpy(memory_pointer(warp, lane, access.space, address, access.total_bytes, Access::write), bytes,
+    std::memcpy(memory_pointer(warp, lane, access.space, address, access.total_bytes, Access::write, access.ordering), bytes,
                 access.total_bytes);
   });
   return Flow::next;
@@ -92,7 +94,7 @@ MemoryAccess take_access(Decoding& d) {
   d.take("weak");
   const bool ordered = d.take("relaxed") || d.take("acquire") || d.take("release");
   if (ordered) take_scope(d);
-  d.take("volatile");
+  if (ordered || d.take("volatile")) access.ordering = Ordering::strong;
   access.space = take_space(d);
   take_cache_modifiers(d);
   access.num_elems = d.take("v2") ? 2 : d.take("v4") ? 4 : d.take("v8") ? 8 : 1;
@@ -120,12 +122,19 @@ void set_registers(Decoding& d, MemoryAccess& access, const ptx::Operand& operan
   }
 }
 
+void narrow_shared_granule(Decoding& d, MemorySpace space, uint32_t num_bytes) {
+  const bool may_be_shared = space == MemorySpace::generic || space == MemorySpace::shared_cta || space == MemorySpace::shared_cluster;
+  uint32_t& narrowest = d.context.program.narrowest_shared_bytes;
+  if (may_be_shared) narrowest = std::min(narrowest, num_bytes);
+}
+
 void set_address(Decoding& d, MemoryAccess& access, const ptx::Operand& operand) {
   const AddressOperand address = d.address(operand);
   d.op.a = address.row;
   d.op.immediate = address.offset;
   access.address_is_32_bits = address.bits == 32;
   if (operand.items.size() != 1) d.malformed("the address has more than one part");
+  narrow_shared_granule(d, access.space, access.total_bytes);
 }
 
 Pipe pipe_of(MemorySpace space) {

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "memory_access.h"
 
+#include "../hazard/detector.h"
+
 namespace opdeck::emu {
 namespace {
 
@@ -8,6 +10,23 @@ namespace {
   throw EmulatorError(Fault::illegal_address, "access of " + std::to_string(num_bytes) + " bytes at " + space + " offset " +
                                                   std::to_string(offset) + ", which has " + std::to_string(size_bytes) +
                                                   " bytes");
+}
+
+AccessMode access_mode(Access access, Ordering ordering) {
+  const bool weak = ordering == Ordering::weak;
+  switch (access) {
+    case Access::read: return weak ? AccessMode::read : AccessMode::strong_read;
+    case Access::write: return weak ? AccessMode::write : AccessMode::strong_write;
+    case Access::read_write: break;
+  }
+  return AccessMode::atomic;
+}
+
+// A generic access of shared memory, which the hazard checks see.
+uint8_t* accessed_shared(Warp& warp, uint8_t* pointer, uint64_t address, uint32_t num_bytes, AccessMode mode) {
+  if (ClusterHazards* hazards = hazards_of(warp))
+    hazards->access_shared(warp, static_cast<uint32_t>(address), num_bytes, mode);
+  return pointer;
 }
 
 }  // namespace
@@ -39,13 +58,16 @@ uint8_t* shared_cluster_pointer(Warp& warp, uint64_t address, uint32_t num_bytes
 }
 
 uint8_t* memory_pointer(Warp& warp, uint32_t lane, MemorySpace space, uint64_t address, uint32_t num_bytes,
-                        Access access) {
+                        Access access, Ordering ordering) {
+  const AccessMode mode = access_mode(access, ordering);
   switch (space) {
     case MemorySpace::global:
     case MemorySpace::constant:
       return warp.launch.memory.access(address, num_bytes, access);
-    case MemorySpace::shared_cta: return shared_cta_pointer(warp, address, num_bytes);
-    case MemorySpace::shared_cluster: return shared_cluster_pointer(warp, address, num_bytes);
+    case MemorySpace::shared_cta:
+      return accessed_shared(warp, shared_cta_pointer(warp, address, num_bytes), address, num_bytes, mode);
+    case MemorySpace::shared_cluster:
+      return accessed_shared(warp, shared_cluster_pointer(warp, address, num_bytes), address, num_bytes, mode);
     case MemorySpace::local: return local_pointer(warp, lane, address, num_bytes);
     case MemorySpace::param:
       if (access != Access::read) throw EmulatorError(Fault::illegal_address, "write to a kernel parameter");
@@ -54,7 +76,9 @@ uint8_t* memory_pointer(Warp& warp, uint32_t lane, MemorySpace space, uint64_t a
   }
   switch (space_of(address)) {
     case Space::global: return warp.launch.memory.access(address, num_bytes, access);
-    case Space::shared: return shared_cluster_pointer(warp, address - kSharedWindow, num_bytes);
+    case Space::shared:
+      return accessed_shared(warp, shared_cluster_pointer(warp, address - kSharedWindow, num_bytes),
+                             address - kSharedWindow, num_bytes, mode);
     case Space::local: return local_pointer(warp, lane, address - kLocalWindow, num_bytes);
     case Space::param: return memory_pointer(warp, lane, MemorySpace::param, address - kParamWindow, num_bytes, access);
     case Space::none: break;

@@ -30,7 +30,9 @@ uint8_t* local_pointer(Warp& warp, uint32_t lane, uint64_t offset, uint32_t num_
 uint8_t* shared_cta_pointer(Warp& warp, uint64_t address, uint32_t num_bytes);
 uint8_t* shared_cluster_pointer(Warp& warp, uint64_t address, uint32_t num_bytes);
 // By space; `access` matters for global memory.
-uint8_t* memory_pointer(Warp& warp, uint32_t lane, MemorySpace space, uint64_t address, uint32_t num_bytes, Access access);
+enum class Ordering : uint8_t { weak, strong };  // strong: volatile, relaxed, acquire, release
+uint8_t* memory_pointer(Warp& warp, uint32_t lane, MemorySpace space, uint64_t address, uint32_t num_bytes, Access access,
+                        Ordering ordering = Ordering::weak);
 
 // The address that lane `lane` gives: op.a is the base row (op.immediate the offset).
 inline uint64_t lane_address(Warp& warp, const Op& op, uint32_t lane, bool is_32_bits) {

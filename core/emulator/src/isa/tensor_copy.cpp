@@ -117,14 +117,20 @@ Flow load_tensor(Warp& warp, const Op& op) {
       throw EmulatorError(Fault::illegal_instruction, "the mbarrier is not in the CTA of the destination");
     Cluster& cluster = warp.cta.cluster;
     Launch& launch = warp.launch;
-    const bool pair_signal = detail.pair_signal;
-    submit_async(warp, AsyncQueue::kUnordered, [&cluster, &launch, box, mbarrier, ctas, pair_signal] {
+    const auto signal_address = [mbarrier, pair_signal = detail.pair_signal](uint32_t rank) {
+      return shared_address(pair_signal ? (rank & ~1u) | (shared_rank(mbarrier) & 1) : rank, shared_offset(mbarrier));
+    };
+    LoadSignals signals;
+    if (ClusterHazards* hazards = hazards_of(warp))
+      for_each_lane(ctas, [&](uint32_t rank) {
+        const uint32_t target = shared_address(rank, shared_offset(box.shared_address));
+        signals[rank] = hazards->load_bulk(warp, {target, box.map.box_bytes(), box.map.swizzle}, signal_address(rank));
+      });
+    submit_async(warp, AsyncQueue::kUnordered, [&cluster, &launch, box, ctas, signals, signal_address] {
       for_each_lane(ctas, [&](uint32_t rank) {
         load_box(launch.memory, box, cluster.ctas[rank]->shared());
-        const uint32_t signalled = pair_signal ? (rank & ~1u) | (shared_rank(mbarrier) & 1) : rank;
         launch.counters.tma_load_bytes += box.map.transaction_bytes();
-        cluster.expect_mbarrier_tx(shared_address(signalled, shared_offset(mbarrier)),
-                                   -static_cast<int32_t>(box.map.transaction_bytes()));
+        complete_tx(cluster, signal_address(rank), box.map.transaction_bytes(), signals[rank]);
       });
       launch.signal();
     });
@@ -177,6 +183,8 @@ Flow store_tensor(Warp& warp, const Op& op) {
     const uint8_t* const shared = warp.cta.shared();
     if (shared_rank(box->shared_address) != warp.cta.rank)
       throw EmulatorError(Fault::illegal_address, "the source is not in the shared memory of the executing CTA");
+    if (ClusterHazards* hazards = hazards_of(warp))
+      hazards->store_bulk(warp, lane, {box->shared_address, box->map.box_bytes(), box->map.swizzle});
     auto bytes = std::make_shared<std::vector<uint8_t>>();
     Launch& launch = warp.launch;
     const ReduceOp reduction = detail.reduction;

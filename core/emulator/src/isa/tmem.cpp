@@ -8,6 +8,7 @@
 #include <bit>
 #include <cmath>
 
+#include "../hazard/detector.h"
 #include "../tensor/tmem_layout.h"
 #include "async_copy.h"
 #include "lanes.h"
@@ -42,7 +43,10 @@ Flow allocate(Warp& warp, const Op& op) {
   const uint64_t address = lane_address(warp, op, lane, op.c == 32);
   check_alignment(address, 4);
   const uint64_t shared = op.c == 64 && space_of(address) == Space::shared ? address - kSharedWindow : address;
-  *reinterpret_cast<uint32_t*>(shared_cta_pointer(warp, shared, 4)) = static_cast<uint32_t>(column);
+  *reinterpret_cast<uint32_t*>(memory_pointer(warp, lane, MemorySpace::shared_cta, shared, 4, Access::write)) =
+      static_cast<uint32_t>(column);
+  if (ClusterHazards* hazards = hazards_of(warp))
+    hazards->allocate_tmem(warp, static_cast<uint32_t>(column), warp.row<uint32_t>(op.b)[lane]);
   return Flow::next;
 }
 
@@ -55,6 +59,7 @@ Flow deallocate(Warp& warp, const Op& op) {
     throw EmulatorError(Fault::illegal_instruction, "no allocation of " + std::to_string(num_columns) +
                                                         " columns starts at tensor memory column " +
                                                         std::to_string(tmem_column(address)));
+  if (ClusterHazards* hazards = hazards_of(warp)) hazards->deallocate_tmem(warp, tmem_column(address), num_columns);
   warp.launch.signal();
   return Flow::next;
 }
@@ -150,6 +155,7 @@ Flow load(Warp& warp, const Op& op) {
   std::vector<uint32_t*> registers;
   registers.reserve(detail.rows.size());
   for (const uint32_t row : detail.rows) registers.push_back(warp.row<uint32_t>(row));
+  if (ClusterHazards* hazards = hazards_of(warp)) hazards->load_tmem(warp, detail.access, address);
   tmem_load(warp.cta.tmem_view(), detail.access, address, registers.data());
   if (detail.reduces) reduce_rows(warp, detail);
   return Flow::next;
@@ -163,6 +169,7 @@ Flow store(Warp& warp, const Op& op) {
   auto values = std::make_shared<std::vector<uint32_t>>(num_registers * kWarpLanes);
   for (size_t i = 0; i < num_registers; ++i)
     std::copy_n(warp.row<uint32_t>(detail.rows[i]), kWarpLanes, values->data() + i * kWarpLanes);
+  if (ClusterHazards* hazards = hazards_of(warp)) hazards->store_tmem(warp, detail.access, address);
   ++warp.pending_tmem_stores;
   Launch& launch = warp.launch;
   submit_async(warp, &warp, [&warp, &launch, &detail, values, address, num_registers] {
@@ -233,16 +240,23 @@ void decode_st(Decoding& d) {
   finish_access(d, std::move(detail), &store);
 }
 
+Flow wait_loads(Warp& warp, const Op&) {
+  if (!warp.converged(kAllLanes)) return Flow::blocked;
+  if (ClusterHazards* hazards = hazards_of(warp)) hazards->wait_tmem_loads(warp);
+  return Flow::next;
+}
 void decode_wait_ld(Decoding& d) {
   require_tcgen05(d);
   take_aligned(d);
   d.require_operands(0);
   d.op.pipe = Pipe::tensor_memory;
-  d.op.execute = +[](Warp& warp, const Op&) { return warp.converged(kAllLanes) ? Flow::next : Flow::blocked; };
+  d.op.execute = &wait_loads;
 }
 Flow wait_stores(Warp& warp, const Op&) {
   if (!warp.converged(kAllLanes)) return Flow::blocked;
-  return warp.pending_tmem_stores == 0 ? Flow::next : warp.block(WaitKind::tensor_memory);
+  if (warp.pending_tmem_stores != 0) return warp.block(WaitKind::tensor_memory);
+  if (ClusterHazards* hazards = hazards_of(warp)) hazards->wait_tmem_stores(warp);
+  return Flow::next;
 }
 void decode_wait_st(Decoding& d) {
   require_tcgen05(d);
@@ -277,6 +291,7 @@ Flow copy_from_shared(Warp& warp, const Op& op) {
     if (!error.empty()) throw EmulatorError(Fault::illegal_instruction, error);
     require_allocated(*pair.ctas[i], copy.address, tmem_copy_extent(copy).num_columns);
   }
+  if (ClusterHazards* hazards = hazards_of(warp)) hazards->copy_to_tmem(warp, pair.ctas, copy);
   Launch& launch = warp.launch;
   const uint32_t num_ctas = detail.num_ctas;
   submit_async(warp, pair.stream(), [pair, copy, num_ctas, &launch] {

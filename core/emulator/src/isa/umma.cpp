@@ -4,6 +4,8 @@
 // copies and commits of one CTA (pair) complete in order.
 // Limits: .ws, .sp, .ashift and multicast of A are not supported. Collector hints change no result.
 #include "../tensor/umma.h"
+
+#include "../hazard/detector.h"
 #include "async_copy.h"
 #include "lanes.h"
 #include "tensor_pipe.h"
@@ -70,6 +72,7 @@ Flow multiply(Warp& warp, const Op& op) {
     require_allocated(pair, detail.num_ctas, "the scale factors of B", operands.sfb_address & 0x3fffffff,
                       plan.value.sfb_columns);
   }
+  if (ClusterHazards* hazards = hazards_of(warp)) hazards->multiply(warp, pair.ctas, plan.value);
   Launch& launch = warp.launch;
   const uint32_t num_ctas = detail.num_ctas;
   submit_async(warp, pair.stream(), [pair, num_ctas, &launch, plan = std::move(plan.value)] {
@@ -159,9 +162,17 @@ Flow commit(Warp& warp, const Op& op) {
     throw EmulatorError(Fault::illegal_instruction, "multicast mask " + std::to_string(ctas) + " for a cluster of " +
                                                         std::to_string(cluster.num_ctas()));
   Launch& launch = warp.launch;
-  submit_async(warp, tensor_pair(warp, detail.num_ctas).stream(), [&cluster, &launch, ctas, mbarrier] {
+  const TensorPair pair = tensor_pair(warp, detail.num_ctas);
+  Signal signal;
+  if (ClusterHazards* hazards = hazards_of(warp)) {
+    for_each_lane(ctas, [&](uint32_t rank) { hazards->use_mbarrier(warp, shared_address(rank, shared_offset(mbarrier))); });
+    signal = hazards->commit_tensor(warp, *pair.ctas[0]);
+  }
+  submit_async(warp, pair.stream(), [&cluster, &launch, ctas, mbarrier, signal] {
     for_each_lane(ctas, [&](uint32_t rank) {
-      cluster.arrive_mbarrier(shared_address(rank, shared_offset(mbarrier)), 1, 0);
+      const uint32_t address = shared_address(rank, shared_offset(mbarrier));
+      if (signal) cluster.hazards->signal_mbarrier(address, signal);
+      cluster.arrive_mbarrier(address, 1, 0);
     });
     launch.signal();
   });

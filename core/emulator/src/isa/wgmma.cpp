@@ -8,6 +8,7 @@
 
 #include <bit>
 
+#include "../hazard/detector.h"
 #include "lanes.h"
 #include "memory_access.h"
 
@@ -29,6 +30,7 @@ void execute(Warp& last, const WgmmaDetail& detail) {
   if (!operands.a_in_registers) operands.a_descriptor = last.row<uint64_t>(detail.a_descriptor_row)[0];
   Expected<WgmmaPlan> plan = plan_wgmma(operands, last.cta.shared_bytes());
   if (!plan.ok()) throw EmulatorError(Fault::illegal_instruction, plan.error);
+  if (ClusterHazards* hazards = hazards_of(last)) hazards->multiply_warpgroup(last, plan.value);
   std::vector<uint32_t*> d_registers;
   std::vector<const uint32_t*> a_registers;
   for (uint32_t w = 0; w < 4; ++w) {
@@ -140,24 +142,37 @@ void decode_mma(Decoding& d) {
   d.op.execute = &multiply;
 }
 
-template <size_t num_operands>
+Flow fence(Warp& warp, const Op&) { return warp.converged(kAllLanes) ? Flow::next : Flow::blocked; }
+Flow commit_group(Warp& warp, const Op&) {
+  if (!warp.converged(kAllLanes)) return Flow::blocked;
+  if (ClusterHazards* hazards = hazards_of(warp)) hazards->commit_wgmma(warp);
+  return Flow::next;
+}
+Flow wait_group(Warp& warp, const Op& op) {
+  if (!warp.converged(kAllLanes)) return Flow::blocked;
+  if (ClusterHazards* hazards = hazards_of(warp)) hazards->wait_wgmma(warp, static_cast<uint32_t>(op.immediate));
+  return Flow::next;
+}
+
+template <size_t num_operands, Execute execute>
 void decode_group(Decoding& d) {
   d.require_target({Target::sm_90a});
   d.take_one_of({"sync"}, "modifier");
   d.take_one_of({"aligned"}, "modifier");
   d.require_operands(num_operands);
-  if (num_operands == 1 && (d.immediate(0) < 0 || d.immediate(0) > 7)) d.malformed("the group count is not in 0 .. 7");
+  if (num_operands == 1) d.op.immediate = d.immediate(0);
+  if (d.op.immediate < 0 || d.op.immediate > 7) d.malformed("the group count is not in 0 .. 7");
   d.op.pipe = Pipe::tensor_core;
-  d.op.execute = +[](Warp& warp, const Op&) { return warp.converged(kAllLanes) ? Flow::next : Flow::blocked; };
+  d.op.execute = execute;
 }
 
 }  // namespace
 
 void add_wgmma_instructions(InstructionTable& table) {
   table["wgmma.mma_async"] = {decode_mma, "wgmma.mma_async"};
-  table["wgmma.fence"] = {decode_group<0>, "wgmma.fence"};
-  table["wgmma.commit_group"] = {decode_group<0>, "wgmma.commit_group"};
-  table["wgmma.wait_group"] = {decode_group<1>, "wgmma.wait_group"};
+  table["wgmma.fence"] = {decode_group<0, fence>, "wgmma.fence"};
+  table["wgmma.commit_group"] = {decode_group<0, commit_group>, "wgmma.commit_group"};
+  table["wgmma.wait_group"] = {decode_group<1, wait_group>, "wgmma.wait_group"};
 }
 
 }  // namespace opdeck::emu

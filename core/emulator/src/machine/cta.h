@@ -19,6 +19,7 @@
 namespace opdeck::emu {
 
 class Cluster;
+class ClusterHazards;
 
 struct NamedBarrier {
   uint32_t expected_threads = 0;  // of the generation in progress; 0 before the first arrival
@@ -88,6 +89,7 @@ class Cta {
 class Cluster {
  public:
   Cluster(Launch& launch, std::array<uint32_t, 3> index);
+  ~Cluster();
 
   uint32_t num_ctas() const { return static_cast<uint32_t>(ctas.size()); }
   bool finished() const;
@@ -112,6 +114,7 @@ class Cluster {
   Launch& launch;
   const std::array<uint32_t, 3> index;
   std::vector<std::unique_ptr<Cta>> ctas;
+  std::unique_ptr<ClusterHazards> hazards;  // where the options ask for them
 
  private:
   uint8_t* mbarrier_pointer(uint32_t address, bool must_be_live);

@@ -75,6 +75,12 @@ struct SourcePlace {
   std::string text;  // opcode as written
 };
 
+// An instruction that reads registers which tcgen05.ld writes (hazard/tmem_consumers.h).
+struct TmemConsumer {
+  Execute execute;
+  std::vector<uint32_t> loads;  // op indices
+};
+
 struct Program {
   std::string name;
   Target target = Target::sm_100a;
@@ -93,6 +99,9 @@ struct Program {
   uint32_t static_shared_end = 0;  // shared offset behind the static variables (and the reserved bytes)
   uint32_t dynamic_shared_align = 16;
   uint32_t local_bytes = 0;  // a thread
+  uint32_t narrowest_shared_bytes = 4;  // of the accesses that shared memory gets, at most 4
+  std::vector<TmemConsumer> tmem_consumers;
+  std::vector<uint32_t> tmem_consumer_of;  // by op, where there is one
   std::array<uint32_t, 3> required_threads{}, maximum_threads{}, required_cluster{};
 };
 

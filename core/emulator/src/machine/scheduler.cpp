@@ -6,6 +6,7 @@
 #include <memory>
 #include <vector>
 
+#include "../hazard/detector.h"
 #include "cta.h"
 #include "error.h"
 #include "launch.h"
@@ -62,6 +63,10 @@ class ClusterRun {
     }
     launch_.async.complete_all();
     for (const auto& cta : cluster_.ctas) cta->check_clean_exit();
+    if (cluster_.hazards) {
+      cluster_.hazards->finish();
+      launch_.counters.hb_fingerprint += cluster_.hazards->fingerprint();
+    }
     return Turn::finished;
   }
 

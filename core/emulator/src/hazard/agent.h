@@ -1,0 +1,84 @@
+// SPDX-License-Identifier: Apache-2.0
+// Agents: what executes accesses in an order of its own. A warp is one; so is each asynchronous unit that works for it.
+// Made by detector.cpp; used by shadow.cpp and report.cpp.
+#pragma once
+
+#include <map>
+#include <tuple>
+#include <vector>
+
+#include "clock.h"
+
+namespace opdeck::emu {
+
+enum class AgentKind : uint8_t {
+  warp,         // generic proxy, program order
+  thread_copy,  // cp.async of a warp: generic proxy
+  bulk_load,    // bulk copies that signal one mbarrier (its shared address is the key)
+  bulk_read,    // shared memory as the source of the bulk groups of one lane (the key)
+  bulk_write,   // global memory as their destination
+  tensor_pipe,  // tcgen05.mma and cp of a CTA (pair), in order
+  tmem_load,    // tcgen05.ld of a warp
+  tmem_store,   // tcgen05.st of a warp
+  wgmma         // of a warpgroup (the key)
+};
+
+struct Agent {
+  AgentKind kind = AgentKind::warp;
+  uint32_t rank = 0, warp_idx = 0, key = 0;
+  uint32_t time = 1;
+  bool sealed = false;  // what it does next belongs to a new time: somebody may know the present one
+  uint64_t hash = 0;    // of its identity
+
+  bool is_generic() const { return kind == AgentKind::warp || kind == AgentKind::thread_copy; }
+};
+
+class AgentTable {
+ public:
+  AgentId find_or_add(AgentKind kind, uint32_t rank, uint32_t warp_idx, uint32_t key = 0);
+  Agent& operator[](AgentId id) { return agents_[id]; }
+  const Agent& operator[](AgentId id) const { return agents_[id]; }
+  AgentId size() const { return static_cast<AgentId>(agents_.size()); }
+  // The epoch of what the agent does now; throws when time runs out.
+  Epoch now(AgentId id);
+  // A new time: for agents whose operations are told apart one by one.
+  Epoch tick(AgentId id) {
+    agents_[id].sealed = true;
+    return now(id);
+  }
+  uint64_t hash(const Knowledge& knowledge) const;
+
+ private:
+  std::vector<Agent> agents_;
+  std::map<std::tuple<AgentKind, uint32_t, uint32_t, uint32_t>, AgentId> ids_;
+};
+
+// Where an access came from: op index, issuing warp and CTA rank, packed, with two flags.
+class Site {
+ public:
+  static constexpr uint32_t kMaxOps = 1u << 20, kMaxWarps = 32, kMaxRanks = 16;
+  static constexpr uint32_t kStrong = 1u << 29;    // atomic, volatile, relaxed, acquire, release: does not race with its like
+  static constexpr uint32_t kMbarrier = 1u << 30;  // the cell is part of an mbarrier
+
+  constexpr Site() = default;
+  constexpr Site(uint32_t op_idx, uint32_t warp_idx, uint32_t rank, uint32_t flags = 0)
+      : bits_(op_idx | warp_idx << 20 | rank << 25 | flags) {}
+  constexpr uint32_t op_idx() const { return bits_ & (kMaxOps - 1); }
+  constexpr uint32_t warp_idx() const { return bits_ >> 20 & (kMaxWarps - 1); }
+  constexpr uint32_t rank() const { return bits_ >> 25 & (kMaxRanks - 1); }
+  constexpr bool has(uint32_t flag) const { return (bits_ & flag) != 0; }
+
+ private:
+  uint32_t bits_ = 0;
+};
+
+// One access as the shadow memory sees it.
+struct Actor {
+  Epoch now;
+  const Knowledge* knows = nullptr;
+  bool in_order = false;     // earlier operations of the same agent are ordered before this one
+  bool async_proxy = false;  // generic writes must have passed a proxy fence
+  Site site;
+};
+
+}  // namespace opdeck::emu

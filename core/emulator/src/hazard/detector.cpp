@@ -1,0 +1,81 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "detector.h"
+
+#include "../machine/error.h"
+
+namespace opdeck::emu {
+namespace {
+
+constexpr uint32_t kTmemGranuleLanes = 16;
+constexpr uint32_t kTmemCells = TmemView::num_columns * TmemView::num_lanes / kTmemGranuleLanes;
+
+}  // namespace
+
+ClusterHazards::ClusterHazards(Launch& launch, Cluster& cluster)
+    : launch_(launch), cluster_(cluster), num_warps_(launch.shape.num_warps()),
+      granule_bytes_(launch.program.narrowest_shared_bytes) {
+  if (launch.program.ops.size() > Site::kMaxOps)
+    throw EmulatorError(Fault::failed, "hazard checks: more than " + std::to_string(Site::kMaxOps) + " instructions");
+  if (cluster.num_ctas() > Site::kMaxRanks)
+    throw EmulatorError(Fault::failed, "hazard checks: more than " + std::to_string(Site::kMaxRanks) + " CTAs in a cluster");
+  warps_.resize(size_t{cluster.num_ctas()} * num_warps_);
+  for (const auto& cta : cluster.ctas) {
+    ctas_.push_back(std::make_unique<CtaState>(
+        CtaState{Shadow(agents_, (cta->shared_bytes() + granule_bytes_ - 1) / granule_bytes_), Shadow(agents_, kTmemCells), {}}));
+    for (const Warp& warp : cta->warps) {
+      WarpState& s = state(warp);
+      s.agent = agents_.find_or_add(AgentKind::warp, cta->rank, warp.warp_idx);
+      s.knows.learn(s.agent, agents_.now(s.agent).time());
+      s.tmem_load = agents_.find_or_add(AgentKind::tmem_load, cta->rank, warp.warp_idx);
+      s.tmem_store = agents_.find_or_add(AgentKind::tmem_store, cta->rank, warp.warp_idx);
+      s.thread_copies.agent = agents_.find_or_add(AgentKind::thread_copy, cta->rank, warp.warp_idx);
+      s.wgmma.agent = agents_.find_or_add(AgentKind::wgmma, cta->rank, 0, warp.warp_idx / 4);
+    }
+  }
+}
+
+Actor ClusterHazards::actor_of(Warp& warp, uint32_t flags) {
+  WarpState& s = state(warp);
+  if (agents_[s.agent].sealed) s.knows.learn(s.agent, agents_.now(s.agent).time());
+  return {agents_.now(s.agent), &s.knows, true, false, site(warp, flags)};
+}
+
+// The fingerprint is a sum, so the order in which independent warps run does not matter.
+void ClusterHazards::note(const Actor& actor, uint64_t where) {
+  fingerprint_ += mix_bits(mix_bits(agents_.hash(*actor.knows) + where) + agents_[actor.now.agent()].hash);
+}
+
+void ClusterHazards::access_shared(Warp& warp, uint32_t address, uint32_t num_bytes, AccessMode mode) {
+  const bool weak = mode == AccessMode::read || mode == AccessMode::write;
+  const Actor actor = actor_of(warp, weak ? 0 : Site::kStrong);
+  note(actor, uint64_t{address} << 32 | num_bytes << 3 | static_cast<uint32_t>(mode));
+  if (mode != AccessMode::write && mode != AccessMode::strong_write) shared_range(actor, address, num_bytes, false);
+  if (mode != AccessMode::read && mode != AccessMode::strong_read) shared_range(actor, address, num_bytes, true);
+}
+
+void ClusterHazards::shared_range(const Actor& actor, uint32_t address, uint32_t num_bytes, bool writes) {
+  if (num_bytes == 0) return;
+  const uint32_t rank = shared_rank(address), offset = shared_offset(address);
+  Shadow& shadow = ctas_[rank]->shared;
+  const size_t first = offset / granule_bytes_, end = (offset + num_bytes - 1) / granule_bytes_ + 1;
+  const Conflict conflict =
+      writes ? shadow.write(first, end - first, actor) : shadow.read(first, end - first, actor);
+  if (conflict) fail(conflict, actor, Memory::shared, rank, writes);
+}
+
+void ClusterHazards::shared_box(const Actor& actor, const SharedBox& box, bool writes) {
+  note(actor, uint64_t{box.address} << 32 | box.num_bytes << 1 | static_cast<uint32_t>(writes));
+  // A swizzle permutes the bytes of each 128.
+  if (box.swizzle == Swizzle::none || (box.address % 128 == 0 && box.num_bytes % 128 == 0))
+    return shared_range(actor, box.address, box.num_bytes, writes);
+  for (uint32_t done = 0; done < box.num_bytes; done += 8)
+    shared_range(actor, swizzle_address(box.swizzle, box.address + done), 8, writes);
+}
+
+void ClusterHazards::fence_async_proxy(Warp& warp) {
+  WarpState& s = state(warp);
+  s.knows.fence();
+  seal(s.agent);
+}
+
+}  // namespace opdeck::emu

@@ -1,0 +1,180 @@
+// SPDX-License-Identifier: Apache-2.0
+// Finds hazards in the run of one cluster: accesses that no synchronisation orders, whatever the schedule at hand made of
+// them. Made by machine/cta.cpp where the session's options ask for hazards; called by the instructions (src/isa) when they
+// issue. Reports are thrown as EmulatorError; the scheduler puts kernel, CTA, warp and line in front.
+//
+// Model. Every agent (agent.h) has a clock. A warp knows what it did and what the barriers it waited on passed to it; an
+// asynchronous operation knows what its issuer knew; a completion (mbarrier, wait_group, tcgen05.wait) passes it on.
+// Two accesses of one location, one of them a write, must be ordered by that knowledge. The async proxy must besides have a
+// fence.proxy.async between a generic write and itself; a generic read before an asynchronous write needs none, since
+// an mbarrier orders it. tcgen05.fence is not asked for where tcgen05.wait or a register dependency and a barrier order the
+// accesses. Source: PTX ISA, "Memory Consistency Model", "Async proxy", "tcgen05: Memory Consistency Model Extensions".
+// Limits: the lanes of a warp are one agent. cp.async groups are a warp's, not a lane's.
+#pragma once
+
+#include <array>
+#include <deque>
+#include <functional>
+#include <map>
+#include <memory>
+#include <string>
+#include <unordered_map>
+#include <vector>
+
+#include "../machine/cta.h"
+#include "../tensor/swizzle.h"
+#include "../tensor/tmem_layout.h"
+#include "../tensor/umma.h"
+#include "../tensor/wgmma.h"
+#include "shadow.h"
+
+namespace opdeck::emu {
+
+enum class AccessMode : uint8_t { read, write, strong_read, strong_write, atomic };
+
+// What a completion passes to those who wait for it. Captured when the operation is issued.
+using Signal = std::shared_ptr<const Knowledge>;
+
+// A part of shared memory as a bulk copy sees it.
+struct SharedBox {
+  uint32_t address = 0, num_bytes = 0;
+  Swizzle swizzle = Swizzle::none;
+};
+
+class ClusterHazards {
+ public:
+  ClusterHazards(Launch& launch, Cluster& cluster);
+  // After the last warp has exited: what a CTA must not leave behind.
+  void finish();
+  uint64_t fingerprint() const { return fingerprint_; }
+
+  // ---- generic proxy (detector.cpp)
+  void access_shared(Warp& warp, uint32_t address, uint32_t num_bytes, AccessMode mode);
+  void fence_async_proxy(Warp& warp);
+
+  // ---- barriers (sync.cpp)
+  void init_mbarrier(Warp& warp, uint32_t address);
+  void invalidate_mbarrier(Warp& warp, uint32_t address);
+  void arrive_mbarrier(Warp& warp, uint32_t address);  // call before the arrival is counted
+  void signal_mbarrier(uint32_t address, const Signal& signal);  // the same of an asynchronous operation
+  void wait_mbarrier(Warp& warp, uint32_t address, uint32_t parity);  // call when the phase is complete
+  void use_mbarrier(Warp& warp, uint32_t address);  // an asynchronous operation will signal it
+  void arrive_barrier(Warp& warp, uint32_t barrier_idx, uint64_t generation);
+  void wait_barrier(Warp& warp, uint32_t barrier_idx, uint64_t generation);
+  void arrive_cluster_barrier(Warp& warp, uint64_t generation);
+  void wait_cluster_barrier(Warp& warp, uint64_t generation);
+
+  // ---- bulk copies (bulk.cpp)
+  Signal load_bulk(Warp& warp, const SharedBox& box, uint32_t mbarrier);
+  Signal copy_bulk(Warp& warp, const SharedBox& from, uint32_t to, uint32_t mbarrier);
+  void store_bulk(Warp& warp, uint32_t lane, const SharedBox& box);
+  void copy_thread(Warp& warp, uint32_t address, uint32_t num_bytes);
+  void commit_bulk(Warp& warp, uint32_t lane);
+  void wait_bulk(Warp& warp, uint32_t lane, uint32_t num_allowed);
+  void commit_thread_copies(Warp& warp);
+  void wait_thread_copies(Warp& warp, uint32_t num_allowed);
+
+  // ---- tensor memory and tensor cores (tensor.cpp)
+  void allocate_tmem(Warp& warp, uint32_t column, uint32_t num_columns);
+  void deallocate_tmem(Warp& warp, uint32_t column, uint32_t num_columns);
+  void load_tmem(Warp& warp, const TmemAccess& access, uint32_t address);
+  void store_tmem(Warp& warp, const TmemAccess& access, uint32_t address);
+  void consume_tmem_load(Warp& warp, uint32_t load_op_idx);  // a register it wrote is read: it has ended
+  void wait_tmem_loads(Warp& warp);
+  void wait_tmem_stores(Warp& warp);
+  void multiply(Warp& warp, const std::array<Cta*, 2>& ctas, const UmmaPlan& plan);
+  void copy_to_tmem(Warp& warp, const std::array<Cta*, 2>& ctas, const TmemCopy& copy);
+  Signal commit_tensor(Warp& warp, const Cta& first);
+  void multiply_warpgroup(Warp& last, const WgmmaPlan& plan);
+  void commit_wgmma(Warp& warp);
+  void wait_wgmma(Warp& warp, uint32_t num_allowed);
+
+ private:
+  // The groups of asynchronous operations of one agent, each by the time of its last operation.
+  struct GroupStream {
+    static constexpr size_t kMaxOpenGroups = 256;  // a wait allows fewer
+    AgentId agent = 0;
+    std::deque<uint32_t> ends;
+    void commit(uint32_t time) {
+      ends.push_back(time);
+      if (ends.size() > kMaxOpenGroups) ends.pop_front();
+    }
+    // The time up to which all is done when at most `num_allowed` groups are not.
+    uint32_t done_time(uint32_t num_allowed) const {
+      return ends.size() > num_allowed ? ends[ends.size() - num_allowed - 1] : 0;
+    }
+  };
+  struct PendingLoad {
+    uint32_t op_idx;
+    Epoch epoch;
+  };
+  struct WarpState {
+    AgentId agent = 0, tmem_load = 0, tmem_store = 0;
+    Knowledge knows;
+    std::vector<PendingLoad> tmem_loads;
+    std::map<uint32_t, GroupStream> bulk;  // by lane
+    GroupStream thread_copies, wgmma;
+  };
+  struct SyncPoint {
+    std::array<uint64_t, 2> generations{};
+    std::array<Knowledge, 2> passed;
+    void release(uint64_t generation, const Knowledge& knows);
+    const Knowledge& of(uint64_t generation) const { return passed[generation & 1]; }
+  };
+  struct MbarrierState {
+    SyncPoint sync;
+    uint64_t generation = 0;
+    Epoch init;
+    Site init_site;
+  };
+  struct Pipe {
+    AgentId agent;
+    Knowledge knows;
+  };
+  struct CtaState {
+    Shadow shared, tmem;
+    std::array<SyncPoint, 16> barriers;
+  };
+  enum class Memory : uint8_t { shared, tmem };
+
+  WarpState& state(const Warp& warp) { return warps_[warp.cta.rank * num_warps_ + warp.warp_idx]; }
+  Site site(const Warp& warp, uint32_t flags = 0) const { return {warp.pc, warp.warp_idx, warp.cta.rank, flags}; }
+  Actor actor_of(Warp& warp, uint32_t flags = 0);
+  void seal(AgentId agent) { agents_[agent].sealed = true; }
+  void note(const Actor& actor, uint64_t where);
+
+  void shared_range(const Actor& actor, uint32_t address, uint32_t num_bytes, bool writes);
+  void shared_box(const Actor& actor, const SharedBox& box, bool writes);
+  void tmem_range(const Actor& actor, uint32_t rank, uint32_t lane, uint32_t num_lanes, uint32_t column,
+                  uint32_t num_columns, bool writes);
+  void tmem_access(const Actor& actor, uint32_t rank, const TmemAccess& access, uint32_t address, bool writes);
+  void umma_tmem(const Actor& actor, const std::array<Cta*, 2>& ctas, const UmmaPlan& plan);
+  Pipe& pipe(Warp& warp, const Cta& first);
+  MbarrierState& mbarrier(const Knowledge& knows, uint32_t address);
+  MbarrierState& advance_mbarrier(uint32_t address);
+
+  // ---- report.cpp
+  [[noreturn]] void fail(const Conflict& conflict, const Actor& actor, Memory memory, uint32_t rank, bool writes) const;
+  std::string conflict_kind(const Conflict& conflict, const Actor& actor, Memory memory, uint32_t rank) const;
+  std::string place_text(Memory memory, uint32_t rank, size_t cell_idx) const;
+  std::string describe(Epoch epoch, Site site) const;
+  std::string cta_text(uint32_t rank) const;
+  [[noreturn]] void fail(const std::string& kind, const std::string& text) const;
+
+  Launch& launch_;
+  Cluster& cluster_;
+  AgentTable agents_;
+  uint32_t num_warps_;
+  uint32_t granule_bytes_;
+  std::vector<WarpState> warps_;
+  std::vector<std::unique_ptr<CtaState>> ctas_;
+  std::unordered_map<uint32_t, MbarrierState> mbarriers_;
+  std::map<uint32_t, Pipe> pipes_;  // by the rank of the first CTA
+  SyncPoint cluster_barrier_;
+  uint64_t fingerprint_ = 0;
+};
+
+// NULL where the session does not ask for hazards.
+inline ClusterHazards* hazards_of(const Warp& warp) { return warp.cta.cluster.hazards.get(); }
+
+}  // namespace opdeck::emu

@@ -1,0 +1,98 @@
+// SPDX-License-Identifier: Apache-2.0
+// Barriers: what an arrival passes on and what a wait takes over.
+#include "../machine/error.h"
+#include "detector.h"
+
+namespace opdeck::emu {
+
+void ClusterHazards::SyncPoint::release(uint64_t generation, const Knowledge& knows) {
+  const size_t slot = generation & 1;
+  if (generations[slot] != generation) passed[slot].clear();
+  generations[slot] = generation;
+  passed[slot].join(knows);
+}
+
+// The mbarrier, whose initialisation the user must know of.
+ClusterHazards::MbarrierState& ClusterHazards::mbarrier(const Knowledge& knows, uint32_t address) {
+  const auto it = mbarriers_.find(address);
+  if (it == mbarriers_.end())
+    throw EmulatorError(Fault::illegal_instruction, "no mbarrier was initialised at this address");
+  if (!knows.all.covers(it->second.init))
+    fail("mbarrier-use-before-init", "the use of the mbarrier at " +
+                                         place_text(Memory::shared, shared_rank(address), shared_offset(address) / granule_bytes_) +
+                                         " is not ordered after its initialisation by " +
+                                         describe(it->second.init, it->second.init_site));
+  return it->second;
+}
+
+// The state of a mbarrier with its generation brought to the phase in progress.
+ClusterHazards::MbarrierState& ClusterHazards::advance_mbarrier(uint32_t address) {
+  MbarrierState& m = mbarriers_.at(address);
+  if (cluster_.read_mbarrier(address).phase != (m.generation & 1)) ++m.generation;
+  return m;
+}
+
+void ClusterHazards::init_mbarrier(Warp& warp, uint32_t address) {
+  Actor actor = actor_of(warp, Site::kMbarrier);
+  if (const auto it = mbarriers_.find(address); it != mbarriers_.end())
+    fail("mbarrier-reinit", "the mbarrier was initialised already by " + describe(it->second.init, it->second.init_site) +
+                                " and not invalidated since");
+  shared_range(actor, address, 8, true);
+  MbarrierState& m = mbarriers_[address];
+  m.init = actor.now;
+  m.init_site = actor.site;
+}
+
+void ClusterHazards::invalidate_mbarrier(Warp& warp, uint32_t address) {
+  const Actor actor = actor_of(warp);
+  mbarrier(*actor.knows, address);
+  mbarriers_.erase(address);
+  const uint32_t first = shared_offset(address) / granule_bytes_;
+  ctas_[shared_rank(address)]->shared.forget(first, 8 / granule_bytes_);
+}
+
+void ClusterHazards::arrive_mbarrier(Warp& warp, uint32_t address) {
+  const Actor actor = actor_of(warp);
+  mbarrier(*actor.knows, address);
+  MbarrierState& m = advance_mbarrier(address);
+  m.sync.release(m.generation, *actor.knows);
+  seal(actor.now.agent());
+}
+
+void ClusterHazards::use_mbarrier(Warp& warp, uint32_t address) { mbarrier(*actor_of(warp).knows, address); }
+
+void ClusterHazards::signal_mbarrier(uint32_t address, const Signal& signal) {
+  if (mbarriers_.count(address) == 0) return;  // the machine reports it
+  MbarrierState& m = advance_mbarrier(address);
+  m.sync.release(m.generation, *signal);
+}
+
+// A phase of that parity is complete and its successor in progress. Before the first arrival of phase 0, the phase
+// before it counts as complete: nothing was passed.
+void ClusterHazards::wait_mbarrier(Warp& warp, uint32_t address, uint32_t parity) {
+  WarpState& s = state(warp);
+  const MbarrierState& m = mbarrier(s.knows, address);
+  s.knows.join(m.sync.of(parity));
+}
+
+void ClusterHazards::arrive_barrier(Warp& warp, uint32_t barrier_idx, uint64_t generation) {
+  const Actor actor = actor_of(warp);
+  ctas_[warp.cta.rank]->barriers[barrier_idx].release(generation, *actor.knows);
+  seal(actor.now.agent());
+}
+
+void ClusterHazards::wait_barrier(Warp& warp, uint32_t barrier_idx, uint64_t generation) {
+  state(warp).knows.join(ctas_[warp.cta.rank]->barriers[barrier_idx].of(generation));
+}
+
+void ClusterHazards::arrive_cluster_barrier(Warp& warp, uint64_t generation) {
+  const Actor actor = actor_of(warp);
+  cluster_barrier_.release(generation, *actor.knows);
+  seal(actor.now.agent());
+}
+
+void ClusterHazards::wait_cluster_barrier(Warp& warp, uint64_t generation) {
+  state(warp).knows.join(cluster_barrier_.of(generation));
+}
+
+}  // namespace opdeck::emu
