@@ -48,7 +48,8 @@ std::vector<double> positive_values(const Definition& d) {
 // The expected code, by looking at the neighbours of |value|.
 uint32_t expected_code(const Definition& d, const std::vector<double>& values, double value, const Conversion& c) {
   if (std::isnan(value) && d.format == NumberFormat::tf32 && c.rounding == Rounding::rna)
-    return __builtin_bit_cast(uint32_t, static_cast<float>(value)) >> 13 << 13;
+    return (__builtin_bit_cast(uint32_t, static_cast<float>(value)) >> 13 << 13) -
+           (c.saturation == Saturation::finite ? d.step : 0);
   if (std::isnan(value)) return d.nan ? d.nan : (d.num_positive - 1) * d.step;
   const bool negative = std::signbit(value);
   if (negative && c.clamp == Clamp::relu) return 0;
@@ -139,6 +140,9 @@ void check_fast_paths() {
     const float value = __builtin_bit_cast(float, bits);
     CHECK_EQ(encode_f16_rn(value), encode(value, {NumberFormat::f16}), "f16 of", value);
     CHECK_EQ(encode_bf16_rn(value), encode(value, {NumberFormat::bf16}), "bf16 of", value);
+    const uint32_t quieted = std::isnan(value) ? bits | 0x400000 : bits;
+    for (Saturation s : {Saturation::none, Saturation::finite})
+      CHECK_EQ(encode_tf32_rna(quieted, s), encode(value, {NumberFormat::tf32, Rounding::rna, s}), "tf32 of", value);
   }
   for (uint32_t code = 0; code < 65536; ++code) {
     const float value = decode_f16(static_cast<uint16_t>(code));
@@ -210,5 +214,12 @@ int main() {
   CHECK_EQ(decode(0x80, NumberFormat::s8), -128.0f);
   CHECK_EQ(decode(0xff, NumberFormat::u8), 255.0f);
   CHECK_EQ(decode(0x3f801fff, NumberFormat::tf32), 1.0f, "tf32 ignores its low bits");
+  // What an H200 answers.
+  CHECK_EQ(encode_tf32_rna(0x7f7fffff, Saturation::none), 0x7f800000u);
+  CHECK_EQ(encode_tf32_rna(0x7f7fffff, Saturation::finite), 0x7f7fe000u);
+  CHECK_EQ(encode_tf32_rna(0xff800000, Saturation::finite), 0xff7fe000u);
+  CHECK_EQ(encode_tf32_rna(0x7f800001, Saturation::finite), 0x7f7fe000u, "a NaN that becomes finite");
+  CHECK_EQ(encode_tf32_rna(0x7fbf5ca9, Saturation::finite), 0x7fbf2000u, "a NaN is truncated, not rounded");
+  CHECK_EQ(encode_tf32_rna(0x7fc00000, Saturation::finite), 0x7fbfe000u);
   return check::result();
 }

@@ -189,15 +189,13 @@ uint64_t integer_to_float(uint64_t bits, const ConvertDetail& detail) {
   return write_float(value, detail);
 }
 
-// cvt.f32.bf16 and cvt.rna.tf32.f32 keep the bits of NaNs that a double would quieten.
+// cvt.f32.bf16 and cvt.rna.tf32.f32 use the bits of NaNs that a double would quieten.
 Flow widen_bf16(Warp& warp, const Op& op) {
   return map_lanes<uint32_t, uint16_t>(warp, op, [](uint16_t a) { return static_cast<uint32_t>(a) << 16; });
 }
+template <Saturation saturation>
 Flow round_to_tf32(Warp& warp, const Op& op) {
-  return map_lanes<uint32_t, float>(warp, op, [](float a) {
-    if (a != a) return std::bit_cast<uint32_t>(a) & 0xffffe000u;
-    return encode(a, {NumberFormat::tf32, Rounding::rna});
-  });
+  return map_lanes<uint32_t, uint32_t>(warp, op, [](uint32_t a) { return encode_tf32_rna(a, saturation); });
 }
 
 Flow convert(Warp& warp, const Op& op) {
@@ -369,10 +367,12 @@ void decode_cvt(Decoding& d) {
   const auto& kept = *static_cast<const ConvertDetail*>(d.op.detail);
   const bool exact_widths = kept.dst_bits == kept.to.container_bits && kept.src_bits == kept.from.container_bits;
   if (Execute execute = exact_widths ? pick_resize(kept) : nullptr) d.op.execute = execute;
-  const bool plain = !kept.ftz && !kept.saturates && !satfinite && kept.conversion.clamp == Clamp::none;
+  const bool plain = !kept.ftz && !kept.saturates && kept.conversion.clamp == Clamp::none;
   if (!exact_widths || !plain || kept.from.type != Type::none || kept.to.type != Type::none) return;
-  if (kept.from.number == NumberFormat::bf16 && kept.to.number == NumberFormat::f32) d.op.execute = &widen_bf16;
-  if (kept.to.number == NumberFormat::tf32 && modifiers.rounding == Rounding::rna) d.op.execute = &round_to_tf32;
+  if (kept.from.number == NumberFormat::bf16 && kept.to.number == NumberFormat::f32 && !satfinite)
+    d.op.execute = &widen_bf16;
+  if (kept.to.number == NumberFormat::tf32 && modifiers.rounding == Rounding::rna)
+    d.op.execute = satfinite ? &round_to_tf32<Saturation::finite> : &round_to_tf32<Saturation::none>;
 }
 
 }  // namespace

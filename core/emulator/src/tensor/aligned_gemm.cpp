@@ -13,21 +13,21 @@ namespace opdeck::emu {
 namespace {
 
 // Outside of all others: of 0, and of inf and NaN. Sums of two stay in order.
-constexpr int32_t zero_exponent = -1000, not_finite_exponent = 1000;
+constexpr int32_t zero_exponent = -1000, not_finite_exponent = 3000;
 // Below this 2^(fraction_bits - e) is no f32; above that one a product may be infinite.
 constexpr int32_t min_exponent = -101, max_exponent = 125;
 
-// Of subnormals -127: the products of formats that need them in f32 are too small to count beside others.
-int32_t exponent_of(float value) {
+// As a format stores it whose normal numbers begin at 2^min_exponent_of_normals: f32's at 2^-126.
+int32_t exponent_of(float value, int32_t min_exponent_of_normals) {
   const uint32_t bits = __builtin_bit_cast(uint32_t, value) & 0x7fffffff;
   const int32_t biased = static_cast<int32_t>(bits >> 23);
   if (bits == 0) return zero_exponent;
-  return biased == 255 ? not_finite_exponent : biased - 127;
+  return biased == 255 ? not_finite_exponent : std::max(biased - 127, min_exponent_of_normals);
 }
 
-Scratch<int32_t> exponents_of(const float* values, size_t num_elems) {
+Scratch<int32_t> exponents_of(const float* values, size_t num_elems, int32_t min_exponent_of_normals) {
   Scratch<int32_t> exponents = make_scratch<int32_t>(num_elems);
-  for (size_t i = 0; i < num_elems; ++i) exponents[i] = exponent_of(values[i]);
+  for (size_t i = 0; i < num_elems; ++i) exponents[i] = exponent_of(values[i], min_exponent_of_normals);
   return exponents;
 }
 
@@ -44,7 +44,7 @@ struct Sums : Vectors<lanes> {
   using typename Vectors<lanes>::FloatsAt;
   using typename Vectors<lanes>::IntsAt;
 
-  // exponent_of for each lane.
+  // exponent_of for each lane, but for subnormals of f32, which are below every e.
   [[gnu::always_inline]] static Ints exponents_of(Floats values) {
     const Ints bits = reinterpret_cast<Ints>(values) & 0x7fffffff;
     const Ints biased = bits >> 23;
@@ -80,7 +80,7 @@ struct Sums : Vectors<lanes> {
 
   // `lanes` rows of one column. Those with e above max_exponent get no meaningful sum; returns whether there are any.
   [[gnu::always_inline]] static bool accumulate(const GemmOperands& operands, const Exponents& exponents, uint32_t row,
-                                                uint32_t col, float* d, uint32_t fraction_bits) {
+                                                uint32_t col, float* d, const AlignedSum& sum) {
     const size_t k_elems = operands.k_elems, half = (k_elems + 1) / 2;
     const float* a = operands.a + row;
     const float* b = operands.b + size_t{col} * operands.b_stride;
@@ -97,7 +97,7 @@ struct Sums : Vectors<lanes> {
     const Ints beyond = e > max_exponent;
     e = e < min_exponent ? Ints{} + min_exponent : e;
 
-    const Ints fraction = Ints{} + static_cast<int32_t>(fraction_bits);
+    const Ints fraction = Ints{} + static_cast<int32_t>(sum.fraction_bits);
     const Floats scale = power_of_two(fraction - e);
     Ints low = __builtin_convertvector(before * scale, Ints), high = {};
 #pragma GCC unroll 4
@@ -109,8 +109,7 @@ struct Sums : Vectors<lanes> {
       high += __builtin_convertvector(*reinterpret_cast<const FloatsAt*>(a + k * operands.a_stride) * b[k] * scale,
                                       Ints);
 
-    const int32_t dropped_bits = 23 - static_cast<int32_t>(std::min(fraction_bits, 23u));
-    const Ints kept = reinterpret_cast<Ints>(add_truncated(low, high)) & -(1 << dropped_bits);
+    const Ints kept = reinterpret_cast<Ints>(add_truncated(low, high)) & -(1 << (23 - sum.kept_bits));
     *reinterpret_cast<FloatsAt*>(d) = reinterpret_cast<Floats>(kept) * power_of_two(e - fraction);
     return any(beyond);
   }
@@ -121,7 +120,7 @@ void repair(const GemmOperands& operands, const Exponents& exponents, uint32_t r
             float& d) {
   const float* b = operands.b + size_t{col} * operands.b_stride;
   const int32_t* b_exponents = exponents.b + size_t{col} * operands.b_stride;
-  int32_t e = exponent_of(before);
+  int32_t e = exponent_of(before, -126);
   float sum = before;
   for (uint32_t k = 0; k < operands.k_elems; ++k) {
     const size_t at = size_t{k} * operands.a_stride + row;
@@ -137,7 +136,8 @@ struct Problem {
   Exponents exponents;
   uint32_t num_rows, num_cols;
   float* d;
-  uint32_t d_stride, fraction_bits;
+  uint32_t d_stride;
+  const AlignedSum& sum;
 };
 
 template <uint32_t lanes>
@@ -147,7 +147,7 @@ template <uint32_t lanes>
       float* d = p.d + size_t{col} * p.d_stride + row;
       float before[lanes];
       std::copy_n(d, lanes, before);
-      if (Sums<lanes>::accumulate(p.operands, p.exponents, row, col, d, p.fraction_bits))
+      if (Sums<lanes>::accumulate(p.operands, p.exponents, row, col, d, p.sum))
         for (uint32_t i = 0; i < lanes; ++i) repair(p.operands, p.exponents, row + i, col, before[i], d[i]);
     }
 }
@@ -158,11 +158,17 @@ OPDECK_EMU_AVX2 void accumulate_all_avx2(const Problem& problem) { accumulate_al
 
 }  // namespace
 
+AlignedSum aligned_sum(NumberFormat a, NumberFormat b, Accumulator accumulator) {
+  const uint32_t fraction_bits = container_bytes(a) == 1 ? 13 : 25;
+  const uint32_t kept_bits = accumulator == Accumulator::f16 ? 23 : std::min(fraction_bits, 23u);
+  return {fraction_bits, kept_bits, 1 - format_traits(a).bias, 1 - format_traits(b).bias};
+}
+
 void gemm_accumulate_aligned(const GemmOperands& operands, uint32_t num_rows, uint32_t num_cols, float* d,
-                             uint32_t d_stride, uint32_t fraction_bits) {
-  const Scratch<int32_t> a = exponents_of(operands.a, size_t{operands.k_elems} * operands.a_stride);
-  const Scratch<int32_t> b = exponents_of(operands.b, size_t{num_cols} * operands.b_stride);
-  const Problem problem{operands, {a.get(), b.get()}, num_rows, num_cols, d, d_stride, fraction_bits};
+                             uint32_t d_stride, const AlignedSum& sum) {
+  const Scratch<int32_t> a = exponents_of(operands.a, size_t{operands.k_elems} * operands.a_stride, sum.a_min_exponent);
+  const Scratch<int32_t> b = exponents_of(operands.b, size_t{num_cols} * operands.b_stride, sum.b_min_exponent);
+  const Problem problem{operands, {a.get(), b.get()}, num_rows, num_cols, d, d_stride, sum};
 #ifdef OPDECK_EMU_AVX2
   if (has_avx2()) return accumulate_all_avx2(problem);
 #endif

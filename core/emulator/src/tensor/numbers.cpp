@@ -111,9 +111,8 @@ uint32_t encode_ue8m0(double value, const Conversion& conversion) {
 
 uint32_t encode_nan(double value, const Conversion& conversion) {
   const FormatTraits& t = format_traits(conversion.to);
-  // cvt.rna.tf32 is an addition below the last kept bit, and keeps a NaN's payload (measured on an H200).
   if (conversion.to == NumberFormat::tf32 && conversion.rounding == Rounding::rna)
-    return __builtin_bit_cast(uint32_t, static_cast<float>(value)) & 0xffffe000u;
+    return encode_tf32_rna(__builtin_bit_cast(uint32_t, static_cast<float>(value)), conversion.saturation);
   return t.has_nan ? t.nan_code : t.max_finite_code;
 }
 
@@ -176,6 +175,14 @@ uint32_t encode(double value, const Conversion& conversion, uint32_t random_bits
   if (code <= t.max_finite_code) return code | sign;
   const bool infinite = overflows_to_infinity(conversion.rounding, negative);
   return (infinite ? infinity_code(t, conversion.to, conversion.saturation) : t.max_finite_code) | sign;
+}
+
+uint32_t encode_tf32_rna(uint32_t bits, Saturation saturation) {
+  constexpr uint32_t infinity = 0x7f800000, one_step = 1u << unused_low_bits(NumberFormat::tf32);
+  const bool is_nan = (bits & 0x7fffffff) > infinity;
+  const uint32_t rounded = (is_nan ? bits : bits + one_step / 2) & ~(one_step - 1);
+  const bool beyond = (rounded & 0x7fffffff) >= infinity;
+  return saturation == Saturation::finite && beyond ? rounded - one_step : rounded;
 }
 
 uint16_t encode_bf16_rn(float value) {

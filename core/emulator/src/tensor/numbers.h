@@ -51,8 +51,8 @@ const char* format_name(NumberFormat format);
 float decode(uint32_t code, NumberFormat format);
 
 // The code of `value` (an f32 source is passed as it is: float to double is exact). -0 keeps its sign where
-// the format has one. NaN gives nan_code (but rna to tf32 keeps the payload); where the format has no NaN (e3m2, e2m3,
-// e2m1) +max_finite.
+// the format has one. NaN gives nan_code (but rna to tf32 does as encode_tf32_rna); where the format has no NaN (e3m2,
+// e2m3, e2m1) +max_finite.
 // ue8m0 takes rz and rp; it ignores the sign. random_bits is for Rounding::rs only: the bits that are
 // added below the last kept bit, as a fraction random_bits / 2^32 of one unit in the last place.
 uint32_t encode(double value, const Conversion& conversion, uint32_t random_bits = 0);
@@ -60,6 +60,11 @@ uint32_t encode(double value, const Conversion& conversion, uint32_t random_bits
 // The two hot cases of encode, rn without saturation, as bit tricks.
 uint16_t encode_f16_rn(float value);
 uint16_t encode_bf16_rn(float value);
+
+// cvt.rna.tf32 of an f32's bits as an H200 does it: it adds half of the last kept bit, but not to a NaN, which it only
+// truncates. With Saturation::finite, whatever is then at infinity or beyond becomes one step less: the largest finite
+// value, but of a NaN mostly another NaN. (Confirmed by tests/truth: 32768 words.)
+uint32_t encode_tf32_rna(uint32_t bits, Saturation saturation);
 
 float decode_f16(uint16_t code);
 inline float decode_bf16(uint16_t code) { return __builtin_bit_cast(float, static_cast<uint32_t>(code) << 16); }

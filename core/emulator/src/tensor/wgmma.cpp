@@ -95,27 +95,29 @@ void run_s32(const WgmmaPlan& plan, const GemmOperands& panels, uint32_t* const*
   });
 }
 
-uint32_t fraction_bits(const WgmmaPlan& plan) {
-  return is_fp8(plan.operands.a_format) ? aligned_fraction_bits_fp8 : aligned_fraction_bits_half;
+// D = A B + D as the tensor core adds; sums as in for_each_d_word.
+void accumulate(const WgmmaPlan& plan, const GemmOperands& panels, float* sums) {
+  const WgmmaOperands& op = plan.operands;
+  gemm_accumulate_aligned(panels, num_rows, op.n_cols, sums, num_rows,
+                          aligned_sum(op.a_format, op.b_format, op.accumulator));
 }
 
 void run_f32(const WgmmaPlan& plan, const GemmOperands& panels, uint32_t* const* d_registers, float* sums) {
   if (plan.operands.scale_d)
     for_each_d_word(plan, d_registers,
                     [sums](uint32_t& word, uint32_t i) { sums[i] = __builtin_bit_cast(float, word); });
-  gemm_accumulate_aligned(panels, num_rows, plan.operands.n_cols, sums, num_rows, fraction_bits(plan));
+  accumulate(plan, panels, sums);
   for_each_d_word(plan, d_registers,
                   [sums](uint32_t& word, uint32_t i) { word = __builtin_bit_cast(uint32_t, sums[i]); });
 }
 
-// Added as f32, rounded to f16 once an instruction.
 void run_f16(const WgmmaPlan& plan, const GemmOperands& panels, uint32_t* const* d_registers, float* sums) {
   if (plan.operands.scale_d)
     for_each_d_word(plan, d_registers, [sums](uint32_t& word, uint32_t i) {
       sums[i] = decode_f16(static_cast<uint16_t>(word));
       sums[i + num_rows] = decode_f16(static_cast<uint16_t>(word >> 16));
     });
-  gemm_accumulate_aligned(panels, num_rows, plan.operands.n_cols, sums, num_rows, fraction_bits(plan));
+  accumulate(plan, panels, sums);
   for_each_d_word(plan, d_registers, [sums](uint32_t& word, uint32_t i) {
     word = encode_f16_rn(sums[i]) | static_cast<uint32_t>(encode_f16_rn(sums[i + num_rows])) << 16;
   });
