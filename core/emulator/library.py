@@ -61,7 +61,8 @@ class EmulatorLibrary:
         self.path = path
         self._ffi = _ffi()
         try:
-            self._lib = self._ffi.dlopen(str(path))
+            # Global: some libraries load the DSL's runtime that way, whose functions would go before the emulator's.
+            self._lib = self._ffi.dlopen(str(path), self._ffi.RTLD_NOW | self._ffi.RTLD_GLOBAL)
         except OSError as error:
             raise DriverError(f"the emulator does not load: {error}") from error
         got, want = self._lib.opdeck_emu_version(), self._lib.OPDECK_EMU_VERSION
