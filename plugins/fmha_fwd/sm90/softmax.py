@@ -60,7 +60,8 @@ class OnlineSoftmax:
             if new_max == -Float32.inf:
                 base = Float32(0.0)
             base_log2 = base * self.scale_log2
-            rescale = cute.math.exp2(cute.math.fma(old_max, self.scale_log2, -base_log2), fastmath=True)
+            # The difference first: it is exactly 0 when the maximum stays, however base_log2 is rounded.
+            rescale = cute.math.exp2((old_max - base) * self.scale_log2, fastmath=True)
             for col in cutlass.range_constexpr(cute.size(scores, mode=[1])):
                 exponent = cute.math.fma(scores[row, col], self.scale_log2, -base_log2)
                 scores[row, col] = cute.math.exp2(exponent, fastmath=True)
