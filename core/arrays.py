@@ -18,7 +18,7 @@ import numpy as np
 import numpy.typing as npt
 
 from opdeck.core import dtypes
-from opdeck.core.errors import ArgumentError, ArgumentTypeError
+from opdeck.core.errors import ArgumentError, ArgumentTypeError, OpdeckError
 
 MAX_ALIGN_BYTES = 16  # the most that a schema asks for
 WANTED = "a numpy array, a torch tensor or an object with __dlpack__"
@@ -61,12 +61,20 @@ def view(array: object, argument: str) -> TensorView:
     Raises: ArgumentTypeError when it is no array or its element type is none of opdeck's; ArgumentError when its memory
     cannot be described.
     """
+    if isinstance(array, np.ma.MaskedArray):
+        raise ArgumentTypeError(argument, "a masked array", WANTED, "no kernel reads its mask")
     if isinstance(array, np.ndarray):
         return _view_numpy(array, argument)
     if _is_torch(array):
         return _view_torch(array, argument)
     if hasattr(array, "__dlpack__"):
-        return _view_dlpack(array, argument)
+        try:
+            return _view_dlpack(array, argument)
+        except OpdeckError:
+            raise
+        except Exception as error:  # whatever a producer raises
+            got = f"{type(array).__qualname__} whose export by DLPack fails: {error}"
+            raise ArgumentTypeError(argument, got, WANTED) from error
     raise ArgumentTypeError(argument, type(array).__qualname__, WANTED)
 
 

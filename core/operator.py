@@ -8,9 +8,11 @@ ones makes views, finds its plan by key, allocates the outputs that were not giv
 
 from __future__ import annotations
 
+import ctypes
 import importlib
 import inspect
 import math
+import operator
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -22,7 +24,7 @@ from opdeck.core.errors import ArgumentError, ArgumentTypeError, Unsupported
 from opdeck.core.family import Family, Request
 from opdeck.core.fusion import Fusion, Leaf, LeafKind
 from opdeck.core.problem import Problem, bind, failed_check
-from opdeck.core.schema import ArgSpec, FamilySchema
+from opdeck.core.schema import ArgKind, ArgSpec, FamilySchema
 from opdeck.core.variant import Variant, fusion_key
 
 MAX_PLANS = 1024
@@ -196,8 +198,8 @@ class Operator:
         launcher = None if is_empty else where.launcher(self.schema, variant)
         return _Plan(variant, launcher, tuple(new_outputs), defaults)
 
-    def _checked_scalars(self, given: Mapping[str, Any]) -> dict[str, float]:
-        scalars = {name: _number(name, value) for name, value in given.items()}
+    def _checked_scalars(self, given: Mapping[str, Any]) -> dict[str, float | int]:
+        scalars = {name: _scalar(name, value, self.schema.arg(name).kind) for name, value in given.items()}
         for rule in self.schema.checks:
             failure = rule.failure(scalars) if rule.field in scalars else None
             if failure is not None:
@@ -205,13 +207,32 @@ class Operator:
         return scalars
 
 
-def _number(argument: str, value: Any) -> float:
+def _scalar(argument: str, value: Any, kind: ArgKind) -> float | int:
+    """A run-time number as the kernel gets it: an int32, or rounded to fp32."""
+    if isinstance(value, (bool, str, bytes)):  # float() takes these too
+        raise ArgumentTypeError(argument, repr(value), "a number")
+    return _int32(argument, value) if kind == "i32" else _float32(argument, value)
+
+
+def _int32(argument: str, value: Any) -> int:
     try:
-        number = float(value)
+        number = operator.index(value)
+    except TypeError:
+        raise ArgumentTypeError(argument, repr(value), "an int") from None
+    if ctypes.c_int32(number).value != number:
+        raise ArgumentError(argument, number, "an int of 32 bits")
+    return number
+
+
+def _float32(argument: str, value: Any) -> float:
+    try:
+        number = ctypes.c_float(float(value)).value
+    except OverflowError:  # an int that no float holds
+        raise ArgumentError(argument, "a larger one than floats are", "a finite number of fp32") from None
     except (TypeError, ValueError):
         raise ArgumentTypeError(argument, repr(value), "a number") from None
     if not math.isfinite(number):
-        raise ArgumentError(argument, number, "a finite number")
+        raise ArgumentError(argument, value, "a finite number of fp32")
     return number
 
 
@@ -222,8 +243,7 @@ def _leaf_values(fusion: Fusion | None) -> tuple[TensorView | float | int, ...]:
 
 def _leaf_value(leaf: Leaf) -> TensorView | float | int:
     if leaf.kind is not LeafKind.TENSOR:
-        number = _number(leaf.name, leaf.value)
-        return int(number) if leaf.kind is LeafKind.INT32 else number
+        return _scalar(leaf.name, leaf.value, "i32" if leaf.kind is LeafKind.INT32 else "f32")
     tensor = arrays.view(leaf.value, leaf.name)
     if tensor.dtype != leaf.dtype:
         raise ArgumentTypeError(leaf.name, f"dtype {tensor.dtype}", leaf.dtype)

@@ -53,7 +53,7 @@ class Registry:
         Raises: ArgumentError listing the families when there is none of this name.
         """
         operators = self._contents.operators
-        if family not in operators:
+        if not isinstance(family, str) or family not in operators:
             raise ArgumentError("family", repr(family), "|".join(sorted(operators)), "; ".join(self.problems))
         return operators[family]
 
@@ -102,7 +102,7 @@ def _load(entry_points: Iterable[importlib.metadata.EntryPoint] | None) -> _Cont
     for _, entry_point in sorted(by_name.items()):
         try:
             _add_plugin(entry_point, contents)
-        except Exception as error:  # whatever a plugin raises, the others must load
+        except (Exception, SystemExit) as error:  # whatever a plugin raises, the others must load
             problem = f"plugin {entry_point.name} ({entry_point.value}) left out: {type(error).__name__}: {error}"
             contents.problems.append(problem)
             warnings.warn(problem, PluginWarning, stacklevel=2)

@@ -53,7 +53,6 @@ def _common_device(tensors: list[TensorView]) -> str:
     return first.device
 
 
-@functools.lru_cache(maxsize=64)
 def open_device(name: str, schedule: str | None = None, hazards: str | None = None) -> Device:
     """The device of a string: "cuda:N", "emulator:sm_100a|sm_103a|sm_90a" or "cpu".
 
@@ -61,6 +60,16 @@ def open_device(name: str, schedule: str | None = None, hazards: str | None = No
     and OPDECK_HAZARDS.
     Raises: ArgumentError for a string that is none, DriverError when there is no such device here.
     """
+    if not isinstance(name, str):
+        raise ArgumentTypeError("device", repr(name), "a device string")
+    for argument, text in (("schedule", schedule), ("hazards", hazards)):
+        if text is not None and not isinstance(text, str):
+            raise ArgumentTypeError(argument, repr(text), "a str or None")
+    return _opened(name, schedule, hazards)
+
+
+@functools.lru_cache(maxsize=64)
+def _opened(name: str, schedule: str | None, hazards: str | None) -> Device:
     if name == "cpu":
         return CpuDevice()
     from opdeck.core.devices.native import NativeDevice  # loads libopdeck

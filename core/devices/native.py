@@ -163,7 +163,7 @@ def _packs_of_entry_points() -> list[Path]:
 
 def _error(status: int, text: str) -> OpdeckError:
     if status == 1:  # OPDECK_INVALID_ARGUMENT
-        return ArgumentError.from_text(text)
+        return ArgumentError.from_text(text.removeprefix("desc."))
     if status == 2:  # OPDECK_UNSUPPORTED
         return Unsupported.from_text(text)
     kinds: dict[int, type[OpdeckError]] = {3: DriverError, 4: DriverError, 5: DriverError, 6: PackError, 7: PackError}
@@ -198,6 +198,11 @@ class NativeLauncher:
             frame.fill(args)
             stream = device._ffi.cast("void *", stream_address(args.stream, args.tensors))
             device.check(device._lib.opdeck_plan_launch(plan, frame.problem, device._ffi.NULL, 0, stream))
+        except ArgumentError as error:
+            tensor = args.tensors.get(error.argument)
+            if tensor is None or tensor.argument == error.argument:
+                raise
+            raise ArgumentError(tensor.argument, error.got, error.want) from None  # by the user's name for it
         finally:
             self._frames.append(frame)
 

@@ -144,18 +144,18 @@ def _field_spec(cls: type, field: dataclasses.Field[Any], hint: Any) -> FieldSpe
 _SCALAR_DTYPES = {LeafKind.INT32: "int32", LeafKind.FLOAT32: "fp32"}
 
 
-def static_text(value: object) -> str:
+def static_text(value: object, argument: str = "static field") -> str:
     """A static value as canonical names spell it.
 
-    Raises: ArgumentTypeError for a type whose values have no stable spelling.
+    Raises: ArgumentTypeError naming `argument` for a type whose values have no stable spelling.
     """
     if value is None:
         return "none"
     if isinstance(value, enum.Enum):
-        return static_text(value.value)
+        return static_text(value.value, argument)
     if isinstance(value, (bool, int, str)):
         return str(value).lower() if isinstance(value, bool) else str(value)
-    raise ArgumentTypeError("static field", type(value).__qualname__, "an int, bool, enum, str or None")
+    raise ArgumentTypeError(argument, type(value).__qualname__, "an int, bool, enum, str or None")
 
 
 class Fusion:
@@ -169,17 +169,22 @@ class Fusion:
         if isinstance(name, str) and "." not in name and not cls.__module__.startswith("opdeck.core.fusion"):
             hint = "names without a dot are opdeck's own"
             raise ArgumentError(f"{cls.__qualname__}.name", repr(name), "PLUGIN.fusion", hint)
+        inherited = getattr(cls, "name", None)
+        if name is None and isinstance(inherited, str):
+            want, hint = "a name of its own", "kernels are found by it"
+            raise ArgumentError(f"{cls.__qualname__}.name", f"{inherited!r}, that of a base", want, hint)
 
     @functools.cached_property
     def static_key(self) -> Hashable:
         """Equal for fusions of one kernel: class and static values, those of the fusions within included."""
-        nested = (getattr(self, spec.name) for spec in field_specs(type(self)) if spec.kind is FieldKind.FUSION)
-        return type(self), tuple(self.statics()), tuple(fusion.static_key for fusion in nested)
+        statics = tuple((name, type(value), value) for name, value in self.statics())  # True == 1, but not here
+        return type(self), statics, tuple(fusion.static_key for _, fusion in self.nested())
 
     @functools.cached_property
     def canonical_name(self) -> str:
         """Name with the static values, as C hosts spell it: `causal[align=bottom_right]`."""
         statics = [f"{name}={static_text(value)}" for name, value in self.statics()]
+        statics.extend(f"{name}={fusion.canonical_name}" for name, fusion in self.nested())
         return f"{self.name}[{','.join(statics)}]" if statics else self.name
 
     @functools.cached_property
@@ -198,10 +203,23 @@ class Fusion:
         for spec in field_specs(type(self)):
             value = getattr(self, spec.name)
             if spec.kind is FieldKind.STATIC or (spec.kind is FieldKind.LEAF and value is None):
+                static_text(value, f"{self.name}.{spec.name}")  # names what has no spelling
                 yield spec.name, value
 
+    def nested(self) -> Iterator[tuple[str, Fusion]]:
+        """(field, fusion) of each fusion within."""
+        for spec in field_specs(type(self)):
+            if spec.kind is FieldKind.FUSION:
+                fusion = getattr(self, spec.name)
+                if not isinstance(fusion, Fusion):
+                    raise ArgumentTypeError(f"{self.name}.{spec.name}", type(fusion).__qualname__, "a Fusion")
+                yield spec.name, fusion
+
     def leaves(self) -> tuple[Leaf, ...]:
-        """Run-time arguments in depth-first field order: leaf0, leaf1, ... of the exported entry."""
+        """Run-time arguments in depth-first field order: leaf0, leaf1, ... of the exported entry.
+
+        Raises: ArgumentError when there are more than packs have room for.
+        """
         leaves: list[Leaf] = []
         for spec in field_specs(type(self)):
             value = getattr(self, spec.name)
@@ -209,6 +227,8 @@ class Fusion:
                 leaves.extend(value.leaves())
             elif spec.leaf_kind is not None and value is not None:
                 leaves.append(Leaf(f"{self.name}.{spec.name}", spec.leaf_kind, spec.rank, spec.dtype, value))
+        if len(leaves) > MAX_NUM_LEAVES:
+            raise ArgumentError(f"leaves of {self.name}", len(leaves), f"at most {MAX_NUM_LEAVES}")
         return _with_unique_names(leaves)
 
     def with_leaves(self: FusionT, values: Sequence[Any]) -> FusionT:

@@ -62,9 +62,9 @@ class IntervalMaskAnd(MaskAnd, IntervalMask):
 
 def intersect(left: Mask, right: Mask) -> Mask:
     """left & right in the cheapest form: Residual is what every mask includes, so it adds nothing."""
-    if isinstance(right, Residual):
+    if right == Residual():
         return left
-    if isinstance(left, Residual):
+    if left == Residual():
         return right
     if isinstance(left, IntervalMask) and isinstance(right, IntervalMask):
         return IntervalMaskAnd(left, right)

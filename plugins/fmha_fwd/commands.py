@@ -47,7 +47,7 @@ StyleOption = Annotated[str, typer.Option("--init-style", help="r normal, 1 ones
 QStyleOption = Annotated[str | None, typer.Option("--init-style-q", help="The same for q alone.")]
 KStyleOption = Annotated[str | None, typer.Option("--init-style-k", help="The same for k alone.")]
 VStyleOption = Annotated[str | None, typer.Option("--init-style-v", help="The same for v alone.")]
-SeedOption = Annotated[int, typer.Option("--seed", help="Of the random inputs.")]
+SeedOption = Annotated[int, typer.Option("--seed", min=0, help="Of the random inputs.")]
 IterationsOption = Annotated[int, typer.Option("--iterations", min=1, help="Launches that are timed.")]
 WarmupOption = Annotated[int, typer.Option("--warmup_iterations", min=0, help="Launches before these.")]
 FilterOption = Annotated[str, typer.Option("--kernel-filter", help="Run only if the variant's id matches this regex.")]
@@ -143,7 +143,7 @@ def _fusion(mask: str, causal_type: str) -> Mask | None:
         if name not in by_name:
             raise ArgumentError("--mask", repr(mask), "a comma-separated list of " + "|".join(by_name))
         combined &= by_name[name]
-    return None if isinstance(combined, Residual) else combined
+    return None if combined == Residual() else combined
 
 
 def _inputs(shape: Shape, element: Any, styles: tuple[str, str, str], seed: int) -> tuple[Array, Array, Array]:
@@ -170,11 +170,15 @@ def _fill(extents: tuple[int, ...], style: str, rng: np.random.Generator) -> Arr
 
 
 def _choose(inputs: tuple[Array, ...], fusion: Mask | None, where: Device, kernel_filter: str) -> Variant:
+    try:
+        pattern = re.compile(kernel_filter)
+    except re.error as error:
+        raise ArgumentError("--kernel-filter", repr(kernel_filter), "a regular expression", str(error)) from None
     operator = registry.get("fmha_fwd")
     arrays = [to_memory(array, where.memory) for array in inputs]
     problem = operator.problem(*arrays, mask=fusion, device=where)
     variant = operator.select(problem)
-    if re.search(kernel_filter, variant.id) is None:
+    if pattern.search(variant.id) is None:
         raise Unsupported(f"{problem}: --kernel-filter={kernel_filter!r} does not match {variant.id}", [])
     return variant
 

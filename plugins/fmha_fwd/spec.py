@@ -108,5 +108,5 @@ def call(
         returned=("o", "lse") if return_lse else ("o",),
         scalars={} if softmax_scale is None else {"softmax_scale": softmax_scale},
         # The end of K is every kernel's business: a mask of nothing else is no mask.
-        fusion=None if isinstance(mask, Residual) else mask,
+        fusion=None if mask == Residual() else mask,
     )

@@ -5,14 +5,17 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from typing import Any
+from dataclasses import dataclass
+from typing import Any, ClassVar
 
 import ml_dtypes
 import numpy as np
 import pytest
 
 from opdeck.core import registry
+from opdeck.core.devices import open_device
 from opdeck.core.errors import ArgumentError, ArgumentTypeError, OpdeckError
+from opdeck.core.fusion import Int32Leaf, IntervalMask
 
 BF16 = ml_dtypes.bfloat16
 
@@ -33,6 +36,37 @@ def read_only() -> np.ndarray:
     array = np.zeros((2, 16, 4, 64), BF16)
     array.flags.writeable = False
     return array
+
+
+class Exports:
+    """An object whose export by DLPack gives `capsule`, or raises it."""
+
+    def __init__(self, capsule: object) -> None:
+        self.capsule = capsule
+
+    def __dlpack_device__(self) -> tuple[int, int]:
+        return 1, 0
+
+    def __dlpack__(self, **_: object) -> object:
+        if isinstance(self.capsule, Exception):
+            raise self.capsule
+        return self.capsule
+
+
+@dataclass(frozen=True)
+class Window(IntervalMask):
+    """For wrong values of its leaf and of its static field."""
+
+    width: Int32Leaf = 4
+    side: Any = "left"
+    name: ClassVar[str] = "test.window"
+
+
+def overlapping(step: int) -> dict[str, Any]:
+    """q and out in one buffer, out `step` elements behind q."""
+    buffer = np.zeros(2 * 2 * 16 * 4 * 64, BF16)
+    q, out = (buffer[begin : begin + 2 * 16 * 4 * 64].reshape(2, 16, 4, 64) for begin in (0, step))
+    return {"q": q, "out": out}
 
 
 WRONG: list[tuple[dict[str, Any] | Callable[[], dict[str, Any]], type[OpdeckError], str]] = [
@@ -94,10 +128,25 @@ WRONG: list[tuple[dict[str, Any] | Callable[[], dict[str, Any]], type[OpdeckErro
     ({"softmax_scale": 0.0}, ArgumentError, "softmax_scale: got 0, want > 0"),
     ({"softmax_scale": float("nan")}, ArgumentError, "softmax_scale: got nan, want a finite number"),
     ({"softmax_scale": "auto"}, ArgumentTypeError, "softmax_scale: got 'auto', want a number"),
+    ({"softmax_scale": "0.5"}, ArgumentTypeError, "softmax_scale: got '0.5', want a number"),
+    ({"softmax_scale": True}, ArgumentTypeError, "softmax_scale: got True, want a number"),
+    ({"softmax_scale": 10**400}, ArgumentError, "softmax_scale: got a larger one than floats are, want a finite"),
+    ({"softmax_scale": 1e39}, ArgumentError, "softmax_scale: got 1e+39, want a finite number of fp32"),
+    ({"softmax_scale": 1e-50}, ArgumentError, "softmax_scale: got 0, want > 0"),
+    ({"q": Exports(None)}, ArgumentTypeError, "q: got Exports whose export by DLPack fails: PyCapsule_GetPointer"),
+    ({"q": Exports(BufferError("busy"))}, ArgumentTypeError, "q: got Exports whose export by DLPack fails: busy, want"),
+    ({"q": np.ma.masked_all((2, 16, 4, 64), BF16)}, ArgumentTypeError, "q: got a masked array, want a numpy array"),
+    (lambda: overlapping(0), ArgumentError, "out: got the memory of q, want memory of its own"),
+    (lambda: overlapping(64), ArgumentError, "out: got the memory of q, want memory of its own"),
+    ({"mask": Window(1.5)}, ArgumentTypeError, "test.window.width: got 1.5, want an int"),
+    ({"mask": Window(1 << 31)}, ArgumentError, "test.window.width: got 2147483648, want an int of 32 bits"),
+    ({"mask": Window(side=[1])}, ArgumentTypeError, "test.window.side: got list, want an int, bool, enum, str"),
+    ({"mask": Window(side=0.5)}, ArgumentTypeError, "test.window.side: got float, want an int, bool, enum, str"),
     ({"mask": "causal"}, ArgumentTypeError, "mask: got 'causal', want None or a Mask (such as Causal()"),
     ({"mask": True}, ArgumentTypeError, "mask: got True, want None or a Mask"),
     ({"layout": "sbhd"}, ArgumentError, "layout: got 'sbhd', want bshd|bhsd"),
     ({"device": "cuda"}, ArgumentError, "device: got 'cuda', want cuda:N|"),
+    ({"device": 0}, ArgumentTypeError, "device: got 0, want a device string or a Device"),
     ({"causal": True}, ArgumentTypeError, "causal: got an argument that fmha_fwd does not have, want mask=Causal()"),
     ({"sm_scale": 1.0}, ArgumentTypeError, "sm_scale: got an argument that fmha_fwd does not have, want softmax_scale"),
     ({"colour": 1}, ArgumentTypeError, "colour: got an argument that fmha_fwd does not have, want one that it has"),
@@ -112,6 +161,21 @@ def test_wrong_argument_is_named(changes: Any, kind: type[OpdeckError], message:
         registry.get("fmha_fwd")(**call)
     for name in {"out", "lse"} - wrong.keys():
         assert (call[name] == 7).all()
+
+
+@pytest.mark.parametrize(
+    ("wrong", "kind", "message"),
+    [
+        ({"name": None}, ArgumentTypeError, "device: got None, want a device string"),
+        ({"name": "emulator:sm_90a", "schedule": 5}, ArgumentTypeError, "schedule: got 5, want a str or None"),
+        ({"name": "emulator:sm_90a", "hazards": []}, ArgumentTypeError, "hazards: got [], want a str or None"),
+        ({"name": "emulator:sm_90a", "schedule": "late"}, ArgumentError, 'schedule: got "late", want eager|lazy|'),
+        ({"name": "emulator:sm_90a", "hazards": "maybe"}, ArgumentError, "hazards: got 'maybe', want on|off"),
+    ],
+)
+def test_wrong_device_is_named(wrong: dict[str, Any], kind: type[OpdeckError], message: str) -> None:
+    with pytest.raises(kind, match=f"^{re.escape(message)}"):
+        open_device(**wrong)
 
 
 def test_the_right_call_is_right() -> None:

@@ -54,6 +54,7 @@ def opdeck_fusions():
 
 BROKEN = {
     "raises": ("1 / 0", "ZeroDivisionError: division by zero"),
+    "exits": ("raise SystemExit('no GPU')", "SystemExit: no GPU"),
     "hook_raises": ("@hookimpl\ndef opdeck_operators():\n    raise OSError('no disk')", "OSError: no disk"),
     "misspelt": ("@hookimpl\ndef opdeck_operatros():\n    return []", "unknown hook 'opdeck_operatros'"),
     "no_family": ("@hookimpl\ndef opdeck_operators():\n    return ['copy']", "got str, want Family objects"),

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar
 
+import numpy as np
 import pytest
 
 from opdeck.core.errors import ArgumentError, ArgumentTypeError
@@ -29,6 +30,7 @@ from opdeck.core.fusion import (
 )
 from opdeck.core.fusion.base import field_specs
 from opdeck.core.fusion.identity import identity
+from opdeck.plugins.fmha_fwd import spec
 
 
 class Side(enum.Enum):
@@ -165,6 +167,41 @@ def test_a_static_value_without_a_stable_spelling_is_refused() -> None:
 
     with pytest.raises(ArgumentTypeError, match="got function, want an int, bool, enum, str or None"):
         _ = Lambda(lambda: 0).canonical_name
+
+
+def test_a_class_has_a_name_of_its_own() -> None:
+    """Kernels are found by it: a subclass of Causal with Causal's name would get Causal's kernel."""
+    with pytest.raises(ArgumentError, match=r"Strict\.name: got 'causal', that of a base, want a name of its own"):
+
+        class Strict(Causal):
+            pass
+
+
+def test_a_mask_derived_from_residual_is_a_mask() -> None:
+    @dataclass(frozen=True)
+    class FirstKey(Residual):
+        name: ClassVar[str] = "test.first_key"
+
+    both = FirstKey() & Causal()
+    assert both.canonical_name == "test.first_key&causal[align=bottom_right]"
+    assert spec.call(*[np.zeros((1, 1, 1, 8), np.float16)] * 3, mask=FirstKey()).fusion == FirstKey()
+
+
+def test_names_and_keys_tell_static_values_apart() -> None:
+    nested = [Outer(1, Everything("t", strict=strict), 2) for strict in (True, False)]
+    assert nested[0].canonical_name == "test.outer[inner=test.everything[cap=none,side=1,strict=true]]"
+    assert nested[0].canonical_name != nested[1].canonical_name
+    assert Everything("t", strict=True).static_key != Everything("t", strict=1).static_key  # type: ignore[arg-type]
+    with pytest.raises(ArgumentTypeError, match=r"test\.outer\.inner: got NoneType, want a Fusion"):
+        _ = Outer(1, None, 2).canonical_name  # type: ignore[arg-type]
+
+
+def test_no_more_leaves_than_packs_have_room_for() -> None:
+    mask: Mask = Outer(1, Everything("t", cap=2.0), 3)  # 5 leaves
+    three = mask & mask & mask
+    assert len(three.leaves()) == 15
+    with pytest.raises(ArgumentError, match=r"leaves of .*: got 20, want at most 16"):
+        (three & mask).leaves()
 
 
 def test_identity_depends_on_statics_and_not_on_leaves() -> None:
