@@ -6,6 +6,7 @@ Prints one JSON object, a value a case.
 
 from __future__ import annotations
 
+import importlib.util
 import json
 import sys
 from collections.abc import Callable
@@ -151,6 +152,22 @@ def options(attachment: Attachment) -> dict[str, Any]:
     }
 
 
+def tvm_ffi(attachment: Attachment) -> dict[str, Any]:
+    """A function that tvm_ffi calls, on arrays as they are and on runtime tensors."""
+    x, y = arrays(ROWS, COLS)
+    tensors_of_ffi = [from_dlpack(array, enable_tvm_ffi=True) for array in (x, y)]
+    compiled = cute.compile(double, *tensors_of_ffi, ROWS, options="--enable-tvm-ffi")
+    compiled(x, y, ROWS)
+    result: dict[str, Any] = {"is_right": bool((y == 2 * x).all()), "report": asdict(attachment.last_report)}
+    y[:] = -7
+    compiled(*tensors_of_ffi, ROWS)
+    result["is_right_on_runtime_tensors"] = bool((y == 2 * x).all())
+    result["beyond"] = error_of(lambda: compiled(x, y, ROWS + 1))
+    return result
+
+
 if __name__ == "__main__":
-    CASES = (tensors, rows_with_gaps, pointers, missing_wait, options)
+    CASES = [tensors, rows_with_gaps, pointers, missing_wait, options]
+    if importlib.util.find_spec("tvm_ffi") is not None:
+        CASES.append(tvm_ffi)
     print(json.dumps({case.__name__: case(ATTACHMENT) for case in CASES}))

@@ -83,6 +83,16 @@ def test_schedules_show_a_missing_wait():
     }
 
 
+def test_functions_of_tvm_ffi_run_too():
+    pytest.importorskip("tvm_ffi")
+    case = cases("sm_100a")["tvm_ffi"]
+    assert case["is_right"]
+    assert case["is_right_on_runtime_tensors"]
+    assert case["report"]["num_ctas"] == 4
+    assert case["beyond"][0] == "HazardError"
+    assert "behind the end of 'argument 0'" in case["beyond"][1]
+
+
 def test_wrong_options_are_refused():
     case = cases("sm_100a")["options"]
     assert case["again"][0] == "DriverError"
@@ -125,3 +135,35 @@ def test_script_runs_with_the_emulator_attached(tmp_path: Path):
     assert done.stdout.split("\n")[0] == "__main__ ['--n', '3'] 66"
     assert "idle_kernel" in done.stderr
     assert "3 CTAs" in done.stderr
+
+
+def test_script_with_cuda_tensors_runs(tmp_path: Path):
+    pytest.importorskip("torch")
+    script = tmp_path / "script.py"
+    script.write_text(
+        "import torch\n"
+        "from cutlass import cute\n"
+        "from cutlass.cute.runtime import from_dlpack\n"
+        "@cute.kernel\n"
+        "def increment_kernel(x: cute.Tensor):\n"
+        "    thread_idx, _, _ = cute.arch.thread_idx()\n"
+        "    x[thread_idx] = x[thread_idx] + 1.0\n"
+        "@cute.jit\n"
+        "def increment(x: cute.Tensor):\n"
+        "    increment_kernel(x).launch(grid=[1, 1, 1], block=[32, 1, 1])\n"
+        "assert torch.cuda.is_available()\n"
+        "x = torch.zeros(32, device='cuda')\n"
+        "assert x.is_cuda\n"
+        "compiled = cute.compile(increment, from_dlpack(x))\n"
+        "graph = torch.cuda.CUDAGraph()\n"
+        "with torch.cuda.graph(graph):\n"
+        "    compiled(from_dlpack(x))\n"
+        "torch.cuda.synchronize()\n"
+        "assert (x == 0).all()\n"
+        "for _ in range(3):\n"
+        "    graph.replay()\n"
+        "print(x.cpu().tolist() == [3.0] * 32, torch.cuda.get_device_capability())\n"
+    )
+    done = python("-m", "opdeck.core.emulator", "--arch", "sm_103a", script)
+    assert done.returncode == 0, done.stderr[-2000:]
+    assert done.stdout.strip() == "True (10, 3)"

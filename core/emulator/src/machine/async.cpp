@@ -13,13 +13,10 @@ void AsyncQueue::submit(Stream stream, Work work) {
 }
 
 void AsyncQueue::complete_one() {
-  size_t chosen = 0;
-  if (random_schedule()) {
-    chosen = draw(pending_.size());
-    const Stream stream = pending_[chosen].stream;
-    for (size_t i = 0; stream != kUnordered && i < chosen; ++i) {
-      if (pending_[i].stream == stream) chosen = i;
-    }
+  size_t chosen = random_schedule() ? draw(pending_.size()) : pending_.size() - 1;
+  const Stream stream = pending_[chosen].stream;
+  for (size_t i = 0; stream != kUnordered && i < chosen; ++i) {
+    if (pending_[i].stream == stream) chosen = i;
   }
   const Work work = std::move(pending_[chosen].work);
   pending_.erase(pending_.begin() + static_cast<std::ptrdiff_t>(chosen));

@@ -24,7 +24,8 @@ class AsyncQueue {
   void submit(Stream stream, Work work);
   bool empty() const { return pending_.empty(); }
   size_t size() const { return pending_.size(); }
-  void complete_one();  // the oldest, or under the random schedule any that its stream allows
+  // The newest that its stream allows, so not in the order of issue where that is not promised; or a random one.
+  void complete_one();
   void complete_all();
   bool random_schedule() const { return schedule_ == OPDECK_EMU_RANDOM; }
   // Uniform in [0, limit).

@@ -116,6 +116,7 @@ void Cta::on_lanes_exit() {
     launch.signal();
   }
   cluster.on_lanes_exit();
+  if (finished()) check_clean_exit();
 }
 
 void Cta::check_clean_exit() const {

@@ -66,7 +66,6 @@ class Cta {
   // Counts a warp's arrival; true when it completes the barrier's generation.
   bool arrive_named_barrier(uint32_t barrier_idx, uint32_t num_threads, uint32_t expected_threads);
   void on_lanes_exit();
-  void check_clean_exit() const;
 
   Cluster& cluster;
   Launch& launch;
@@ -81,6 +80,7 @@ class Cta {
 
  private:
   uint32_t* tmem_words();
+  void check_clean_exit() const;
   void check_register_counts() const;
   std::vector<uint8_t> shared_;
   std::vector<uint32_t> tmem_;  // made at first use

@@ -62,7 +62,6 @@ class ClusterRun {
       if (!grant_failures() && !let_groups_run_ahead()) return Turn::stuck;
     }
     launch_.async.complete_all();
-    for (const auto& cta : cluster_.ctas) cta->check_clean_exit();
     if (cluster_.hazards) {
       cluster_.hazards->finish();
       launch_.counters.hb_fingerprint += cluster_.hazards->fingerprint();

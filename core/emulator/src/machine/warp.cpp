@@ -159,7 +159,8 @@ Flow Warp::branch(uint32_t taken, uint32_t target) {
   return Flow::jump;
 }
 
-// After a jump, or when the counter has reached merge_pc_.
+// After a jump, or when the counter has reached merge_pc_: merges with groups that stand here, and lets one that stands
+// lower go first.
 void Warp::after_control_flow() {
   for (size_t i = 0; i < parked.size();) {
     if (parked[i].pc == pc) {
@@ -170,6 +171,8 @@ void Warp::after_control_flow() {
       ++i;
     }
   }
+  const bool passed_one = std::any_of(parked.begin(), parked.end(), [&](const LaneGroup& g) { return g.pc < pc; });
+  if (passed_one && !run_ahead && !coming_to_blocked_) return switch_group();
   merge_pc_ = UINT32_MAX;
   for (const LaneGroup& group : parked)
     if (group.pc > pc) merge_pc_ = std::min(merge_pc_, group.pc);
@@ -204,7 +207,9 @@ bool Warp::select_group(bool desperate) {
   *next = {pc, lanes};
   pc = chosen.pc;
   lanes = chosen.lanes;
+  coming_to_blocked_ = true;
   after_control_flow();
+  coming_to_blocked_ = false;
   return true;
 }
 
@@ -214,10 +219,7 @@ uint64_t Warp::run(uint64_t budget) {
   uint64_t completed = 0;
   size_t num_blocked_groups = 0;
   while (completed < budget && lanes != 0) {
-    if (pc >= merge_pc_) {
-      if (pc > merge_pc_ && !run_ahead) switch_group();
-      after_control_flow();
-    }
+    if (pc >= merge_pc_) after_control_flow();
     const Op& op = ops[pc];
     mask = lanes & (predicate(op.guard) ^ op.guard_flip);
     if (mask == 0) {
@@ -230,8 +232,7 @@ uint64_t Warp::run(uint64_t budget) {
         ++pc;
         break;
       case Flow::jump:
-        if (parked.empty()) break;
-        after_control_flow();
+        if (!parked.empty()) after_control_flow();
         break;
       case Flow::blocked:
         if (num_blocked_groups++ >= parked.size() + 1 || !select_group(run_ahead)) {

@@ -106,6 +106,7 @@ class Warp {
 
   std::vector<uint32_t> failed_pcs_;  // try_waits that have returned false in failed_epoch_
   uint64_t failed_epoch_ = 0;
+  bool coming_to_blocked_ = false;  // a group above a blocked one was chosen to run
   uint32_t merge_pc_ = UINT32_MAX;  // the next higher counter of a parked group
   std::vector<uint8_t> local_;
 };

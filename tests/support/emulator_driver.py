@@ -1,19 +1,19 @@
 # SPDX-License-Identifier: Apache-2.0
 """libopdeck_emu.so as a CUDA driver, by ctypes: what the emulator's own tests use.
 
-Called by test_*.py in this folder. The library is $OPDECK_EMULATOR_LIB, or the one in the build tree.
+Called by tests/emulator. Kernels are PTX text: module_text() wraps a body, run_body() runs it on numpy arrays.
 """
 
 from __future__ import annotations
 
 import ctypes
 import hashlib
-import os
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
+import opdeck.abi
 
 READ, WRITE, READWRITE = 1, 2, 3
 EAGER, LAZY, RANDOM = 0, 1, 2
@@ -55,6 +55,7 @@ class Report(ctypes.Structure):
         ("tma_store_bytes", ctypes.c_uint64),
         ("cubin_sha256", ctypes.c_char * 65),
         ("kernel_name", ctypes.c_char * 191),
+        ("hb_fingerprint", ctypes.c_uint64),
     ]
 
 
@@ -91,26 +92,19 @@ class Tensor:
 
 @dataclass(frozen=True)
 class Schedule:
+    """Options of a session. Hazard detectors are off: these tests are of the machine alone."""
+
     kind: int = EAGER
     seed: int = 0
     max_warp_instructions: int = 10_000_000
-
-
-def library_path() -> Path:
-    if path := os.environ.get("OPDECK_EMULATOR_LIB"):
-        return Path(path)
-    root = Path(__file__).resolve().parents[2]
-    found = sorted(root.glob("build*/**/libopdeck_emu.so"))
-    if not found:
-        raise FileNotFoundError("libopdeck_emu.so: build core/emulator or set OPDECK_EMULATOR_LIB")
-    return found[0]
+    hazards: int = 0
 
 
 class Emulator:
     """One loaded libopdeck_emu.so."""
 
     def __init__(self, path: Path | None = None) -> None:
-        self.lib = ctypes.CDLL(str(path or library_path()))
+        self.lib = ctypes.CDLL(str(path or opdeck.abi.emulator_path()))
         self.lib.opdeck_emu_last_error.restype = ctypes.c_char_p
         self.check(self.lib.cuInit(0))
 
@@ -146,7 +140,7 @@ class Emulator:
             entry.shape, entry.strides, entry.num_dims = shape, strides, array.ndim
             entry.elem_bits, entry.access = array.itemsize * 8, tensor.access
         options = _Options(
-            ctypes.sizeof(_Options), schedule.kind, schedule.seed, 1, 0, schedule.max_warp_instructions
+            ctypes.sizeof(_Options), schedule.kind, schedule.seed, schedule.hazards, 0, schedule.max_warp_instructions
         )
         self.check(self.lib.opdeck_emu_begin(table, len(tensors), ctypes.byref(options)))
 
@@ -181,9 +175,13 @@ class Launch:
 
 
 def run(
-    emulator: Emulator, kernel: ctypes.c_void_p, launch: Launch, params: Sequence[object], tensors: Sequence[Tensor],
-    schedule: Schedule = Schedule(),
-) -> Report:  # fmt: skip
+    emulator: Emulator,
+    kernel: ctypes.c_void_p,
+    launch: Launch,
+    params: Sequence[object],
+    tensors: Sequence[Tensor],
+    schedule: Schedule = Schedule(),  # noqa: B008 (frozen)
+) -> Report:
     """One launch in a session of its own; raises EmulatorError with the emulator's text."""
     buffers = [ctypes.create_string_buffer(p, len(p)) if isinstance(p, bytes) else p for p in params]
     table = (ctypes.c_void_p * max(len(buffers), 1))(*(ctypes.addressof(b) for b in buffers))
@@ -198,3 +196,53 @@ def run(
     if code != 0:
         raise EmulatorError(code, text)
     return report
+
+
+def module_text(body: str, num_params: int, target: str = "sm_100a", declarations: str = "") -> str:
+    """A module with one kernel `run` of `num_params` pointers.
+
+    The body finds pointer i in %p_i, %tid.x in %tid; it may use %q0.. (predicates), %h0.. (16 bits), %r0.. (32) and
+    %d0.. (64).
+    """
+    params = ",\n".join(f"  .param .u64 run_param_{i}" for i in range(num_params))
+    loads = "\n".join(f"  ld.param.u64 %p_{i}, [run_param_{i}];" for i in range(num_params))
+    pointers = "".join(f"  .reg .b64 %p_{i};\n" for i in range(num_params))
+    return f""".version 9.0
+.target {target}
+.address_size 64
+{declarations}
+.visible .entry run(
+{params}
+)
+{{
+  .reg .pred %q<32>;
+  .reg .b16 %h<64>;
+  .reg .b32 %r<128>;
+  .reg .b64 %d<64>;
+  .reg .b32 %tid;
+{pointers}{loads}
+  mov.u32 %tid, %tid.x;
+{body}
+  ret;
+}}
+"""
+
+
+def run_body(
+    emulator: Emulator,
+    body: str,
+    tensors: Sequence[Tensor],
+    launch: Launch = Launch(),  # noqa: B008
+    schedule: Schedule = Schedule(),  # noqa: B008
+    *,
+    target: str = "sm_100a",
+    declarations: str = "",
+) -> Report:
+    """Runs a kernel whose parameters are the tensors' addresses, in order."""
+    library = emulator.load(module_text(body, len(tensors), target, declarations))
+    emulator.use_device(target)
+    pointers = [ctypes.c_uint64(tensor.array.ctypes.data) for tensor in tensors]
+    try:
+        return run(emulator, library.kernel("run"), launch, pointers, tensors, schedule)
+    finally:
+        emulator.check(emulator.lib.cuLibraryUnload(library.handle))

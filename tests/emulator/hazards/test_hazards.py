@@ -1,0 +1,134 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Each kind of hazard: a small kernel that is right, and what must be reported when one line of it is not.
+
+The kernels are ptx/*.ptx. Their comments say how a line may be spoilt, or mended another way:
+    LINE // needed: KIND              without it, a hazard of that kind is reported (KIND|KIND: either; error: another
+                                      one of the emulator's, where the schedule lets it come first)
+    LINE // dropped: OTHER -> KIND    with OTHER in its place
+    // wrong: LINE -> KIND            with this line added
+    ... // enough: OTHER              OTHER in its place does as well
+    LINE // redundant                 without it, everything is ordered as before: the fingerprint stays
+Every kernel runs under the eager, the lazy and the random schedule: a report must not depend on luck.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import pytest
+from emulator_driver import (
+    EAGER,
+    LAZY,
+    RANDOM,
+    READ,
+    WRITE,
+    Emulator,
+    EmulatorError,
+    Launch,
+    Schedule,
+    Tensor,
+    run,
+)
+
+FOLDER = Path(__file__).parent / "ptx"
+SCHEDULES = tuple(Schedule(kind, seed, hazards=1) for kind, seed in ((EAGER, 0), (LAZY, 0), (RANDOM, 1), (RANDOM, 2)))
+BLOCKS = {"shared": 64, "mbarrier": 64, "bulk": 64, "cp_async": 64, "tmem": 256, "mma": 128, "wgmma": 128}
+CLUSTERS = {"cluster": 2}
+NUM_WORDS = 64
+
+
+@dataclass(frozen=True)
+class Variant:
+    """A kernel as it is run. kinds: the reports wanted; none where it is right."""
+
+    kernel: str
+    name: str
+    text: str
+    kinds: tuple[str, ...] = ()
+
+
+def spoilt(lines: list[str], idx: int) -> Iterator[tuple[str, str, str]]:
+    """(name, replacement of the line, kinds joined by |) for each annotation of a line."""
+    code, *notes = lines[idx].split(" // ") if not lines[idx].lstrip().startswith("//") else ("", lines[idx].lstrip()[3:])
+    for note in notes:
+        if match := re.fullmatch(r"needed: (\S+)", note):
+            yield f"without line {idx + 1}: {code.strip()}", "", match[1]
+        elif match := re.fullmatch(r"dropped: (.*) -> (\S+)", note):
+            yield f"line {idx + 1} dropped: {code.strip()}", match[1], match[2]
+        elif match := re.fullmatch(r"wrong: (.*) -> (\S+)", note):
+            yield f"line {idx + 1} added: {match[1]}", match[1], match[2]
+        elif note == "redundant":
+            yield f"redundant line {idx + 1}: {code.strip()}", "", ""
+        elif match := re.fullmatch(r"enough: (.*)", note):
+            yield f"line {idx + 1} mended: {match[1]}", match[1], ""
+
+
+def variants(kernel: str) -> Iterator[Variant]:
+    text = (FOLDER / f"{kernel}.ptx").read_text()
+    yield Variant(kernel, "right", text)
+    lines = text.split("\n")
+    for idx in range(len(lines)):
+        for name, line, kinds in spoilt(lines, idx):
+            yield Variant(kernel, name, "\n".join([*lines[:idx], line, *lines[idx + 1 :]]), tuple(filter(None, kinds.split("|"))))
+
+
+VARIANTS = [variant for path in sorted(FOLDER.glob("*.ptx")) for variant in variants(path.stem)]
+
+
+def launch(emulator: Emulator, variant: Variant, schedule: Schedule) -> int:
+    """Runs the kernel; the fingerprint of its happens-before order."""
+    arch = re.search(r"^\.target (\w+)", variant.text, re.MULTILINE)
+    assert arch is not None
+    emulator.use_device(arch[1])
+    library = emulator.load(variant.text)
+    source, target = np.arange(NUM_WORDS, dtype=np.uint32), np.zeros(NUM_WORDS, dtype=np.uint32)
+    tensors = [Tensor(source, READ, "source"), Tensor(target, WRITE, "target")]
+    num_params = len(re.findall(r"\.param \.u64 \w+[,)]", variant.text))
+    pointers = [ctypes.c_uint64(t.array.ctypes.data) for t in tensors[:num_params]]
+    num_ctas = CLUSTERS.get(variant.kernel, 1)
+    shape = Launch((num_ctas, 1, 1), (BLOCKS.get(variant.kernel, 32), 1, 1), (num_ctas, 1, 1))
+    try:
+        return run(emulator, library.kernel("hazard_kernel"), shape, pointers, tensors, schedule).hb_fingerprint
+    finally:
+        emulator.check(emulator.lib.cuLibraryUnload(library.handle))
+
+
+@pytest.mark.parametrize("variant", VARIANTS, ids=lambda v: f"{v.kernel}: {v.name}")
+def test_reported_or_right(emulator: Emulator, variant: Variant):
+    for schedule in SCHEDULES:
+        if not variant.kinds:
+            launch(emulator, variant, schedule)
+            continue
+        with pytest.raises(EmulatorError) as caught:
+            launch(emulator, variant, schedule)
+        found = re.search(r"hazard \[(.*?)\]", caught.value.text)
+        kind = found[1] if found else "error"
+        assert kind in variant.kinds, f"{schedule}: {caught.value.text}"
+
+
+@pytest.mark.parametrize("variant", [v for v in VARIANTS if not v.kinds], ids=lambda v: f"{v.kernel}: {v.name}")
+def test_fingerprint_tells_what_is_ordered(emulator: Emulator, variant: Variant):
+    right = next(v for v in VARIANTS if v.kernel == variant.kernel)
+    is_same = launch(emulator, variant, SCHEDULES[0]) == launch(emulator, right, SCHEDULES[0])
+    assert is_same == (variant is right or variant.name.startswith("redundant"))
+
+
+def test_every_kind_has_a_kernel():
+    """The kinds are those that the emulator's source can report."""
+    source = Path(__file__).parents[3] / "core" / "emulator" / "src" / "hazard"
+    text = "".join(path.read_text() for path in sorted(source.glob("*.cpp")))
+    kinds = set(re.findall(r'"([a-z]+(?:-[a-z]+)+)"', text))
+    assert kinds == {kind for variant in VARIANTS for kind in variant.kinds} - {"error"}
+
+
+def test_report_names_both_sides(emulator: Emulator):
+    (variant,) = [v for v in VARIANTS if v.kernel == "shared" and "line 24 added" in v.name]
+    with pytest.raises(EmulatorError) as caught:
+        launch(emulator, variant, SCHEDULES[0])
+    for part in ("CTA (0, 0, 0), warp 1", "PTX line 24", "`st.shared.b32` at PTX line 23", "of warp 0", "shared address 0x"):
+        assert part in caught.value.text
