@@ -332,13 +332,20 @@ class WgmmaUnit:
     def smem_image(self) -> np.ndarray:
         """A's elements fill the first half, B's the second, whatever the layout reads of them."""
         rng = np.random.RandomState(zlib.crc32(self.name.encode()))
-        return np.concatenate([encode(self.a_type, self._numbers(rng)), encode(self.b_type, self._numbers(rng))])
+        a, b = self._numbers(rng), self._numbers(rng)
+        if self.values == "tiny":
+            a = np.ldexp(a, rng.randint(-4, 4, len(a)) + _MIN_EXPONENTS[self.a_type])
+        return np.concatenate([encode(self.a_type, a), encode(self.b_type, b)])
 
     def _numbers(self, rng: np.random.RandomState) -> np.ndarray:
         if self.values == "whole":
             return rng.randint(-2, 3, SMEM_BYTES // 2).astype(np.float32)
         normal = rng.standard_normal(SMEM_BYTES // 2).astype(np.float32)
         return np.ldexp(normal, rng.randint(-12, 6, len(normal))) if self.values == "wide" else normal
+
+
+# Of the smallest normal number.
+_MIN_EXPONENTS = {"f16": -14, "bf16": -126, "tf32": -126, "e4m3": -6, "e5m2": -14}
 
 
 def encode(dtype: str, numbers: np.ndarray) -> np.ndarray:
@@ -389,6 +396,7 @@ def _wgmma_units() -> list[WgmmaUnit]:
             WgmmaUnit(a, b, 32, values="normal", init="ramp"),
             WgmmaUnit(a, b, 32, values="wide", init="ramp"),
             WgmmaUnit(a, b, 32, values="wide", scale_d=0),
+            WgmmaUnit(a, b, 32, values="tiny", scale_d=0),
         ]
         units.append(WgmmaUnit(a, b, 64, signs=(-1, 1), scale_d=0))
         units.append(WgmmaUnit(a, b, 32, start_bytes=(32, 64)))
