@@ -20,7 +20,7 @@ from opdeck.aot.compile import CUBIN, OBJECT, PTX, CompileRequest, KernelFacts
 from opdeck.aot.link import link_inputs, link_pack
 from opdeck.aot.pack_source import PackIdentity, PackVariant, pack_source
 from opdeck.aot.worker import compile_all
-from opdeck.core.errors import PackError
+from opdeck.core.errors import ArgumentError, PackError
 from opdeck.core.schema import FamilySchema
 from opdeck.core.variant import Variant
 
@@ -46,6 +46,7 @@ class _Compiled:
         return self.request.out_dir
 
 
+@cache.disk_errors()
 def build(
     variants: Sequence[Variant],
     schemas: Mapping[str, FamilySchema],
@@ -58,10 +59,13 @@ def build(
 
     Writes out_dir/NAME.opdeck.so, the manifest NAME.json, and NAME.kernels/ with each cubin and PTX for people.
     schemas: of the variants' families, by name. jobs: compiling processes, by default one a core.
-    Raises: PackError naming the variant that does not compile, or the tool that is missing.
+    Raises: PackError naming the variant that does not compile, the tool that is missing, or the path that cannot be
+    written.
     """
     if not variants:
         raise PackError("variants of a pack: got none, want one or more")
+    if Path(name).name != name:
+        raise ArgumentError("name", repr(name), "a file name without a folder", "the folder is out_dir")
     compiled = _compile_missing(variants, schemas, jobs or os.cpu_count() or 1, progress)
     used = {variant.family: schemas[variant.family] for variant in variants}
     identity = PackIdentity(name, toolchain.dsl_version(), toolchain.host_triple())
@@ -85,6 +89,7 @@ def build(
     return pack_path
 
 
+@cache.disk_errors()
 def ensure(variant: Variant, schema: FamilySchema | None = None) -> Path:
     """The pack of one variant in the user's cache, compiled when it is not there.
 

@@ -22,6 +22,7 @@ import platformdirs
 
 from opdeck.aot import toolchain
 from opdeck.aot.compile import CompileRequest
+from opdeck.core.errors import PackError
 from opdeck.core.fusion.identity import identity, source_hashes
 
 # What every kernel depends on besides its own sources: third parties' kernels import these too.
@@ -69,6 +70,15 @@ def _common_sources() -> tuple[str, ...]:
         for path in sorted(path for folder in folders for path in Path(folder).rglob("*.py")):
             hashes.append(f"{package}/{path.name}={hashlib.sha256(path.read_bytes()).hexdigest()}")
     return tuple(hashes)
+
+
+@contextlib.contextmanager
+def disk_errors() -> Iterator[None]:
+    """Turns what the file system refuses into a PackError. Also a decorator."""
+    try:
+        yield
+    except OSError as error:
+        raise PackError(f"writing a pack: {error} (compiled kernels are kept in OPDECK_CACHE_DIR)") from error
 
 
 @contextlib.contextmanager

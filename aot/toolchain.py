@@ -92,7 +92,11 @@ def dsl_runtime_path() -> Path:
 def c_compiler() -> list[str]:
     """Command of the C compiler that links packs: OPDECK_CC, CC, cc, gcc, clang. Raises: PackError without one."""
     for variable in ("OPDECK_CC", "CC"):
-        command = shlex.split(os.environ.get(variable, ""))
+        text = os.environ.get(variable, "")
+        try:
+            command = shlex.split(text)
+        except ValueError as error:
+            raise PackError(f"{variable}: got {text!r}, want the command of a C compiler ({error})") from None
         if command:
             if shutil.which(command[0]) is None:
                 raise PackError(f"{variable}: got {command[0]!r}, want the command of a C compiler")

@@ -35,10 +35,10 @@ _HELP = "Attention kernels, compiled ahead of time: list, explain, run, build."
 
 
 def main() -> None:
-    """Runs the command; an OpdeckError is one message on stderr and exit status 1."""
+    """Runs the command; an OpdeckError, or too little memory, is one message on stderr and exit status 1."""
     try:
         command_line()()
-    except OpdeckError as error:
+    except (OpdeckError, MemoryError) as error:
         print(f"opdeck: {error}", file=sys.stderr)
         raise SystemExit(1) from None
 

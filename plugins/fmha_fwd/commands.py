@@ -11,7 +11,7 @@ from __future__ import annotations
 import re
 import time
 from dataclasses import dataclass, replace
-from math import inf
+from math import inf, prod
 from typing import Annotated, Any
 
 import numpy as np
@@ -32,6 +32,7 @@ from opdeck.plugins.fmha_fwd.cases import Shape, expected_macs
 
 Array = npt.NDArray[Any]
 
+MAX_ELEMS = 1 << 36  # of a tensor: what does not fit in memory is a wrong command line, not a wrong result
 _ALIGN_OF_CAUSAL_TYPE = {"qbegin": "top_left", "qend": "bottom_right"}
 
 BatchOption = Annotated[int | None, typer.Option("--b", min=0, help="Batch. Default: max(1, 16384 / k).")]
@@ -157,6 +158,8 @@ def _inputs(shape: Shape, element: Any, styles: tuple[str, str, str], seed: int)
 
 
 def _fill(extents: tuple[int, ...], style: str, rng: np.random.Generator) -> Array:
+    if prod(extents) >= MAX_ELEMS:
+        raise ArgumentError("--b, --h, --h_k, --q, --k, --d", f"a tensor {extents}", "one of less than 2^36 elements")
     index = np.arange(np.prod(extents, dtype=np.int64)).reshape(extents)
     if style == "r":
         return rng.standard_normal(extents, np.float32)

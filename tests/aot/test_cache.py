@@ -106,10 +106,20 @@ def test_a_missing_compiler_is_named_before_anything_is_compiled(tmp_path: Path,
     monkeypatch.setenv("OPDECK_CC", "no-such-compiler")
     with pytest.raises(PackError, match="OPDECK_CC: got 'no-such-compiler', want the command of a C compiler"):
         ensure(PLAIN, SCHEMA)
+    monkeypatch.setenv("OPDECK_CC", "cc '")
+    with pytest.raises(PackError, match=r"OPDECK_CC: got .*, want the command of a C compiler .No closing quotation"):
+        ensure(PLAIN, SCHEMA)
     monkeypatch.delenv("OPDECK_CC")
     monkeypatch.delenv("CC", raising=False)
     monkeypatch.setenv("PATH", str(tmp_path))
     with pytest.raises(PackError, match="found no cc, gcc or clang; set OPDECK_CC"):
+        ensure(PLAIN, SCHEMA)
+
+
+def test_a_cache_that_cannot_be_written_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    (tmp_path / "file").write_text("")
+    monkeypatch.setenv("OPDECK_CACHE_DIR", str(tmp_path / "file"))
+    with pytest.raises(PackError, match=r"writing a pack: .*file.* .compiled kernels are kept in OPDECK_CACHE_DIR"):
         ensure(PLAIN, SCHEMA)
 
 
