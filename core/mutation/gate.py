@@ -141,7 +141,7 @@ class MutationGate:
         except HazardError as raised:
             result, error = Result(b"", ""), str(raised)
         report = self._emulator.last_report()
-        return _Run(error, result, getattr(report, "hb_fingerprint", 0) or None, report.warp_instructions)
+        return _Run(error, result, report.hb_fingerprint or None, report.warp_instructions)
 
 
 def _caught_by(runs: Sequence[_Run]) -> str:

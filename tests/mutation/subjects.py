@@ -15,11 +15,12 @@ import numpy as np
 
 from opdeck.core import dtypes, registry
 from opdeck.core.devices import Device
+from opdeck.core.fusion import Fusion
 from opdeck.core.mutation.gate import Problem, Result
 from opdeck.core.variant import Variant, fusion_key
 from opdeck.core.verify import compare
 from opdeck.plugins.fmha_fwd import cases, reference
-from opdeck.plugins.fmha_fwd.cases import Case, Shape, Values
+from opdeck.plugins.fmha_fwd.cases import Case, Inputs, Shape, Values
 
 
 @dataclass(frozen=True)
@@ -30,50 +31,61 @@ class Subject:
     problems: tuple[Problem, ...]
 
 
-def fmha_fwd_result(case: Case, device: Device) -> Result:
-    inputs = cases.make_inputs(case, seed=7)
-    registry.get("fmha_fwd")(
-        inputs.q, inputs.k, inputs.v, mask=case.fusion, out=inputs.o, lse=inputs.lse, device=device
-    )
-    tolerance = dtypes.dtype(case.dtype).tolerance
-    assert tolerance is not None
-    want_o, want_lse = oracle(case)
-    failures = []
-    for name, errors, limit in (
-        ("O", compare(inputs.o, want_o), tolerance),
-        ("LSE", compare(inputs.lse, want_lse), replace(tolerance, relative=inf)),
-    ):
-        if not errors.within(limit):
-            failures.append(name)
-    return Result(inputs.o.tobytes() + inputs.lse.tobytes(), " and ".join(failures))
+@dataclass(frozen=True)
+class FmhaProblem:
+    """A case of fmha_fwd. max_grows: with each K tile the maximum of every row grows so much that O is rescaled."""
+
+    case: Case
+    max_grows: bool
+
+    def inputs(self) -> Inputs:
+        inputs = cases.make_inputs(self.case, seed=7)
+        if self.max_grows:
+            key = np.arange(self.case.shape.sk)[None, :, None, None]
+            inputs.k[...] = inputs.k * np.exp2(key // ROWS_PER_K_TILE)
+            inputs.v[...] = inputs.v / 4  # the tolerance is absolute up to 1, and P is rounded with less than usual
+        return inputs
+
+    def run(self, device: Device) -> Result:
+        inputs = self.inputs()
+        registry.get("fmha_fwd")(
+            inputs.q, inputs.k, inputs.v, mask=self.case.fusion, out=inputs.o, lse=inputs.lse, device=device
+        )
+        tolerance = dtypes.dtype(self.case.dtype).tolerance
+        assert tolerance is not None
+        want_o, want_lse = oracle(self)
+        limits = (("O", inputs.o, want_o, tolerance), ("LSE", inputs.lse, want_lse, replace(tolerance, relative=inf)))
+        wrong = [name for name, got, want, limit in limits if not compare(got, want).within(limit)]
+        return Result(inputs.o.tobytes() + inputs.lse.tobytes(), " and ".join(wrong))
 
 
 @functools.cache
-def oracle(case: Case) -> tuple[np.ndarray, np.ndarray]:
-    inputs = cases.make_inputs(case, seed=7)
+def oracle(problem: FmhaProblem) -> tuple[np.ndarray, np.ndarray]:
+    inputs, case = problem.inputs(), problem.case
     return reference.forward(inputs.q, inputs.k, inputs.v, case.fusion, softmax_scale=case.shape.d**-0.5)
 
 
-# (B, Hq, Hk, Sq, Sk), values.
-FMHA_FWD_SHAPES = (
-    ((1, 2, 1, 200, 700), Values.PEAKED),
-    ((1, 1, 1, 384, 300), Values.NORMAL),
-    ((2, 1, 1, 1, 1), Values.NORMAL),
+ROWS_PER_K_TILE = 128
+
+# (B, Hq, Hk, Sq, Sk), values, whether the maximum grows.
+FMHA_FWD = (
+    ((1, 2, 1, 200, 700), Values.PEAKED, True),
+    ((1, 1, 1, 384, 300), Values.PEAKED, True),
+    ((2, 1, 1, 1, 1), Values.NORMAL, False),
 )
-MASKED_SHAPES = (((1, 1, 1, 400, 140), Values.NORMAL),)  # more queries than keys: rows and tiles that see no key
+FMHA_FWD_MASKED = (((1, 1, 1, 400, 140), Values.NORMAL, False),)  # rows and tiles that see no key
 
 
-def fmha_fwd(arch: str, d: int, fusion: object = None, dtype: str = "bf16") -> Subject:
-    rows = registry.variants("fmha_fwd", arch)
+def fmha_fwd(arch: str, d: int, fusion: Fusion | None = None, dtype: str = "bf16") -> Subject:
     (variant,) = (
         row
-        for row in rows
+        for row in registry.variants("fmha_fwd", arch)
         if row.dtype == dtype and row.static_dims["dqk"] == d and fusion_key(row.fusion) == fusion_key(fusion)
     )
     problems = []
-    for (b, hq, hk, sq, sk), values in FMHA_FWD_SHAPES if fusion is None else (*FMHA_FWD_SHAPES, *MASKED_SHAPES):
+    for (b, hq, hk, sq, sk), values, max_grows in FMHA_FWD if fusion is None else (*FMHA_FWD, *FMHA_FWD_MASKED):
         case = Case(Shape(b, hq, hk, sq, sk, d), fusion, dtype, values=values)
-        problems.append(Problem(str(case.shape), functools.partial(fmha_fwd_result, case)))
+        problems.append(Problem(f"{case.shape}", FmhaProblem(case, max_grows).run))
     return Subject(variant, tuple(problems))
 
 
