@@ -15,6 +15,7 @@ from opdeck.core.fusion.base import (
     TileRanges,
     tensor_leaf,
 )
+from opdeck.core.fusion.check import check_tile_ranges
 from opdeck.core.fusion.masks import Align, Causal, Residual
 
 __all__ = [
@@ -32,5 +33,6 @@ __all__ = [
     "TensorLeaf",
     "Tile",
     "TileRanges",
+    "check_tile_ranges",
     "tensor_leaf",
 ]

@@ -11,7 +11,17 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from opdeck.core.fusion import Causal, Coords, Int32Leaf, IntervalMask, Mask, Residual, TileRanges
+from opdeck.core.errors import ArgumentError
+from opdeck.core.fusion import (
+    Causal,
+    Coords,
+    Int32Leaf,
+    IntervalMask,
+    Mask,
+    Residual,
+    TileRanges,
+    check_tile_ranges,
+)
 
 
 @dataclass(frozen=True)
@@ -72,20 +82,52 @@ def visible_elements(mask: Mask, sq: int, sk: int) -> np.ndarray:
 def test_ranges_hold_all_visible_elements(
     mask: Mask, sq: int, sk: int, tile: tuple[int, int], data: st.DataObject
 ) -> None:
-    tile_m, tile_n = tile
-    q_block = data.draw(st.integers(0, (sq - 1) // tile_m))
-    begin, full_begin, full_end, end = mask.tile_ranges(q_block, tile, sq, sk)
-    assert 0 <= begin <= full_begin <= full_end <= end <= -(-sk // tile_n)
-
-    rows = visible_elements(mask, sq, sk)[q_block * tile_m : (q_block + 1) * tile_m]
-    assert not rows[:, : begin * tile_n].any()
-    assert not rows[:, end * tile_n :].any()
-    assert rows[:, full_begin * tile_n : full_end * tile_n].all()
-    assert full_begin == full_end or full_end * tile_n <= sk
-
+    check_tile_ranges(mask, sq, sk, tile)
+    q_block = data.draw(st.integers(0, (sq - 1) // tile[0]))
+    begin, _, _, end = mask.tile_ranges(q_block, tile, sq, sk)
     assert mask.get_trip_count(q_block, tile, sq, sk) == end - begin
     masked = mask.get_masked_trip_count(q_block, tile, sq, sk)
     assert masked + mask.get_unmasked_trip_count(q_block, tile, sq, sk) == end - begin
+
+
+@dataclass(frozen=True)
+class Claimed(IntervalMask):
+    """Shows the keys from 4 on, and has the ranges that it is given."""
+
+    ranges: TileRanges
+
+    name: ClassVar[str] = "test.claimed"
+    canonical_name: ClassVar[str] = "test.claimed"  # type: ignore[misc]
+
+    def visible_interval(self, q: Any, sq: Any, sk: Any) -> tuple[Any, Any]:
+        return 4, sk
+
+    def tile_ranges(self, q_block: Any, tile: tuple[int, int], sq: Any, sk: Any) -> TileRanges:
+        return self.ranges
+
+
+@pytest.mark.parametrize(
+    ("ranges", "want"),
+    [
+        ((0, 1, 2, 3), None),
+        ((0, 0, 0, 3), None),
+        ((-1, 1, 2, 3), "0 <= begin <= full_begin <= full_end <= end <= 3"),
+        ((0, 2, 1, 3), "0 <= begin <= full_begin <= full_end <= end <= 3"),
+        ((0, 1, 2, 4), "0 <= begin <= full_begin <= full_end <= end <= 3"),
+        ((1, 1, 2, 3), "every tile with a visible key in"),
+        ((0, 1, 2, 2), "every tile with a visible key in"),
+        ((0, 0, 2, 3), "only tiles of visible keys in"),
+        ((0, 1, 3, 3), "only tiles of visible keys in"),
+    ],
+)
+def test_wrong_ranges_are_found(ranges: tuple[int, int, int, int], want: str | None) -> None:
+    """Keys 4..19 in tiles of 8: the first is masked in part, and the last is one of 4 keys."""
+    mask = Claimed(TileRanges(*ranges))
+    if want is None:
+        check_tile_ranges(mask, sq=3, sk=20, tile=(4, 8))
+        return
+    with pytest.raises(ArgumentError, match=rf"tile_ranges of q_block 0, sq 3, sk 20: got TileRanges.*, want {want}"):
+        check_tile_ranges(mask, sq=3, sk=20, tile=(4, 8))
 
 
 @pytest.mark.parametrize("mask", [Residual(), Causal(), Causal(align="top_left")], ids=lambda m: m.canonical_name)

@@ -1,0 +1,42 @@
+# SPDX-License-Identifier: Apache-2.0
+"""check.py: whether the tile ranges of a mask agree with what it shows.
+
+Who calls it: the tests of masks, opdeck's and third parties'. Kernels take a mask's word for its ranges: wrong ones are
+wrong results, or a kernel that never ends.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from opdeck.core.errors import ArgumentError
+from opdeck.core.fusion.base import Coords, Mask, TileRanges
+from opdeck.core.fusion.intmath import ceil_div
+
+
+def check_tile_ranges(mask: Mask, sq: int, sk: int, tile: tuple[int, int] = (128, 128)) -> None:
+    """Compares tile_ranges of every block of queries with `visible`, element by element, for the first head.
+
+    Raises: ArgumentError naming the first block whose ranges are wrong, with what it got and what it wants.
+    """
+    q, k = np.ogrid[:sq, :sk]
+    visible = np.broadcast_to(mask.visible(Coords(0, 0, q, k, sq, sk)), (sq, sk))
+    for q_block in range(ceil_div(sq, tile[0])):
+        ranges = TileRanges(*(int(edge) for edge in mask.tile_ranges(q_block, tile, sq, sk)))
+        want = _broken_promise(ranges, visible[q_block * tile[0] : (q_block + 1) * tile[0]], tile[1])
+        if want is not None:
+            raise ArgumentError(
+                f"{mask.canonical_name}.tile_ranges of q_block {q_block}, sq {sq}, sk {sk}", ranges, want
+            )
+
+
+def _broken_promise(ranges: TileRanges, visible: np.ndarray, tile_n: int) -> str | None:
+    """What the ranges of a block do not keep; None when they are right. visible: the block's rows of S."""
+    begin, full_begin, full_end, end = ranges
+    num_tiles = ceil_div(visible.shape[1], tile_n)
+    if not 0 <= begin <= full_begin <= full_end <= end <= num_tiles:
+        return f"0 <= begin <= full_begin <= full_end <= end <= {num_tiles}"
+    if visible[:, : begin * tile_n].any() or visible[:, end * tile_n :].any():
+        return "every tile with a visible key in [begin, end)"
+    is_whole = full_end * tile_n <= visible.shape[1] and visible[:, full_begin * tile_n : full_end * tile_n].all()
+    return None if full_begin == full_end or is_whole else "only tiles of visible keys in [full_begin, full_end)"
