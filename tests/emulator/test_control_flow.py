@@ -118,7 +118,8 @@ def test_elect_picks_one_lane(emulator: Emulator):
       @%q0 mov.u32 %r0, 1;
     """
     got = per_lane(emulator, body)
-    assert got[0] == 1 and got.sum() == 1
+    assert got[0] == 1
+    assert got.sum() == 1
 
 
 @pytest.mark.parametrize("launch", [Launch(), Launch(block=(8, 2, 2))])
@@ -144,7 +145,7 @@ def test_indexed_branch(emulator: Emulator, launch: Launch):
 
 def test_indexed_branch_out_of_range(emulator: Emulator):
     body = "TABLE: .branchtargets A;\n brx.idx %tid, TABLE;\nA:\n"
-    with pytest.raises(EmulatorError, match="brx.idx index 1 of 1 targets"):
+    with pytest.raises(EmulatorError, match=r"brx\.idx index 1 of 1 targets"):
         per_lane(emulator, body)
 
 

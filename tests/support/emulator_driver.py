@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
+
 import opdeck.abi
 
 READ, WRITE, READWRITE = 1, 2, 3
@@ -158,9 +159,7 @@ class Library:
 
     def kernel(self, name: str) -> ctypes.c_void_p:
         kernel = ctypes.c_void_p()
-        self.emulator.check(
-            self.emulator.lib.cuLibraryGetKernel(ctypes.byref(kernel), self.handle, name.encode())
-        )
+        self.emulator.check(self.emulator.lib.cuLibraryGetKernel(ctypes.byref(kernel), self.handle, name.encode()))
         return kernel
 
 
@@ -180,7 +179,7 @@ def run(
     launch: Launch,
     params: Sequence[object],
     tensors: Sequence[Tensor],
-    schedule: Schedule = Schedule(),  # noqa: B008 (frozen)
+    schedule: Schedule = Schedule(),
 ) -> Report:
     """One launch in a session of its own; raises EmulatorError with the emulator's text."""
     buffers = [ctypes.create_string_buffer(p, len(p)) if isinstance(p, bytes) else p for p in params]
@@ -232,8 +231,8 @@ def run_body(
     emulator: Emulator,
     body: str,
     tensors: Sequence[Tensor],
-    launch: Launch = Launch(),  # noqa: B008
-    schedule: Schedule = Schedule(),  # noqa: B008
+    launch: Launch = Launch(),
+    schedule: Schedule = Schedule(),
     *,
     target: str = "sm_100a",
     declarations: str = "",

@@ -75,7 +75,7 @@ class BodyParser {
       tokens_.next();
       parse_unsigned(tokens_);
       source_line_ = static_cast<uint32_t>(parse_unsigned(tokens_));
-      skip_rest_of_line(token.line);
+      tokens_.skip_line(token.line);
     } else if (token.is(".pragma")) {
       while (!tokens_.next().is(";")) {
         if (tokens_.peek().kind == Token::Kind::end) fail(token, ".pragma is not closed");
@@ -85,10 +85,6 @@ class BodyParser {
     } else {
       parse_label_or_instruction();
     }
-  }
-
-  void skip_rest_of_line(uint32_t line) {
-    while (tokens_.peek().kind != Token::Kind::end && tokens_.peek().line == line) tokens_.next();
   }
 
   void parse_registers() {

@@ -40,8 +40,7 @@ void Lexer::skip_blank() {
   }
 }
 
-void Lexer::skip_line() {
-  const uint32_t line = current_.line;
+void Lexer::skip_line(uint32_t line) {
   while (current_.kind != Token::Kind::end && current_.line == line) advance();
 }
 

@@ -27,8 +27,8 @@ class Lexer {
     advance();
     return token;
   }
-  // Skips to the end of the current line (for directives whose contents are of no interest).
-  void skip_line();
+  // Skips what is left of a line (of directives whose contents are of no interest).
+  void skip_line(uint32_t line);
 
  private:
   void advance();

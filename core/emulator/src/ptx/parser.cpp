@@ -26,7 +26,7 @@ class ModuleParser {
     } else if (token.is(".target")) {
       tokens_.next();
       module_.target = std::string(tokens_.next().text);
-      tokens_.skip_line();
+      tokens_.skip_line(token.line);
     } else if (token.is(".address_size")) {
       tokens_.next();
       const Token size = tokens_.next();
@@ -51,7 +51,7 @@ class ModuleParser {
   }
 
   void skip_statement_or_line(const Token& directive) {
-    if (directive.is(".file")) return tokens_.skip_line();
+    if (directive.is(".file")) return tokens_.skip_line(directive.line);
     while (tokens_.peek().kind != Token::Kind::end && !tokens_.next().is(";")) {
     }
   }

@@ -1,0 +1,120 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Tensor memory: allocation, bounds, who may reach which lanes, loads and stores under all schedules."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from emulator_driver import EAGER, LAZY, RANDOM, WRITE, Emulator, EmulatorError, Launch, Schedule, Tensor, run_body
+
+DECLARATIONS = ".shared .align 8 .b32 slot;"
+ALLOC = """
+  setp.lt.u32 %q30, %tid, 32;
+  @%q30 tcgen05.alloc.cta_group::1.sync.aligned.shared::cta.b32 [slot], {columns};
+  bar.sync 0;
+  ld.shared.b32 %r100, [slot];
+  shr.u32 %r101, %tid, 5;
+  shl.b32 %r101, %r101, 21;
+  add.u32 %r102, %r100, %r101;
+"""
+FREE = """
+  bar.sync 0;
+  @%q30 tcgen05.dealloc.cta_group::1.sync.aligned.b32 %r100, {columns};
+"""
+BLOCK = Launch(block=(128, 1, 1))
+
+
+def failure(emulator: Emulator, body: str) -> str:
+    with pytest.raises(EmulatorError) as caught:
+        run_body(emulator, body, [], BLOCK, declarations=DECLARATIONS)
+    return caught.value.text
+
+
+def framed(body: str, columns: int = 64) -> str:
+    return ALLOC.format(columns=columns) + body + FREE.format(columns=columns)
+
+
+@pytest.mark.parametrize(
+    "schedule", [Schedule(EAGER), Schedule(LAZY), *(Schedule(RANDOM, s) for s in range(4))], ids=str
+)
+def test_store_and_load(emulator: Emulator, schedule: Schedule):
+    y = np.zeros((128, 2), np.uint32)
+    body = """
+      mul.lo.u32 %r0, %tid, 10;
+      add.u32 %r1, %r0, 1;
+      tcgen05.st.sync.aligned.32x32b.x2.b32 [%r102], {%r0, %r1};
+      tcgen05.wait::st.sync.aligned;
+      tcgen05.ld.sync.aligned.32x32b.x2.b32 {%r2, %r3}, [%r102];
+      tcgen05.wait::ld.sync.aligned;
+      mul.wide.u32 %d0, %tid, 8;
+      add.s64 %d1, %p_0, %d0;
+      st.global.v2.b32 [%d1], {%r2, %r3};
+    """
+    run_body(emulator, framed(body), [Tensor(y, WRITE)], BLOCK, schedule, declarations=DECLARATIONS)
+    assert (y == np.arange(128)[:, None] * 10 + [0, 1]).all()
+
+
+def test_store_without_its_wait_is_caught(emulator: Emulator):
+    """Under the lazy schedule the load finds what was there before: poison."""
+    y = np.zeros(128, np.uint32)
+    body = """
+      tcgen05.st.sync.aligned.32x32b.x1.b32 [%r102], {%tid};
+      tcgen05.ld.sync.aligned.32x32b.x1.b32 {%r2}, [%r102];
+      tcgen05.wait::st.sync.aligned;
+      mul.wide.u32 %d0, %tid, 4;
+      add.s64 %d1, %p_0, %d0;
+      st.global.b32 [%d1], %r2;
+    """
+    run_body(emulator, framed(body), [Tensor(y, WRITE)], BLOCK, Schedule(LAZY), declarations=DECLARATIONS)
+    assert (y == 0xFFFFFFFF).all()
+
+
+@pytest.mark.parametrize(
+    ("body", "message"),
+    [
+        ("tcgen05.ld.sync.aligned.32x32b.x1.b32 {%r0}, [%r102+64];", "columns 64 .. 64 are not allocated"),
+        ("tcgen05.ld.sync.aligned.32x32b.x2.b32 {%r0, %r1}, [%r102+63];", "columns 63 .. 64 are not allocated"),
+        (
+            "tcgen05.ld.sync.aligned.32x32b.x1.b32 {%r0}, [%r100];",
+            "at TMEM lane 0 for 32 lanes, want them inside its lanes",
+        ),
+        (
+            "add.u32 %r5, %r102, %tid; tcgen05.ld.sync.aligned.32x32b.x1.b32 {%r0}, [%r5];",
+            "different tensor memory addresses",
+        ),
+        ("tcgen05.commit.cta_group::1.mbarrier::arrive::one.shared::cluster.b64 [slot];", "issued by 32 threads"),
+    ],
+)
+def test_illegal_access(emulator: Emulator, body: str, message: str):
+    assert message in failure(emulator, framed(body))
+
+
+def test_exit_with_columns_allocated(emulator: Emulator):
+    assert "exited with 64 columns of tensor memory allocated" in failure(emulator, ALLOC.format(columns=64))
+
+
+@pytest.mark.parametrize("columns", [0, 16, 48, 1024])
+def test_allocation_size(emulator: Emulator, columns: int):
+    assert f"allocation of {columns} columns" in failure(emulator, ALLOC.format(columns=columns))
+
+
+def test_dealloc_of_another_size(emulator: Emulator):
+    body = ALLOC.format(columns=64) + FREE.format(columns=32)
+    assert "no allocation of 32 columns starts at tensor memory column 0" in failure(emulator, body)
+
+
+def test_alloc_after_relinquish(emulator: Emulator):
+    again = "tcgen05.alloc.cta_group::1.sync.aligned.shared::cta.b32 [slot], 32;"
+    body = ALLOC.format(columns=64) + f"@%q30 tcgen05.relinquish_alloc_permit.cta_group::1.sync.aligned;\n@%q30 {again}"
+    assert "after tcgen05.relinquish_alloc_permit" in failure(emulator, body)
+
+
+def test_allocation_that_never_fits_is_a_deadlock(emulator: Emulator):
+    body = ALLOC.format(columns=512) + "@%q30 tcgen05.alloc.cta_group::1.sync.aligned.shared::cta.b32 [slot], 32;"
+    assert "waits for tensor memory" in failure(emulator, body)
+
+
+def test_setmaxnreg_must_run_in_a_whole_warpgroup(emulator: Emulator):
+    assert "setmaxnreg gave warp 1 0 registers and warp 0 of its warpgroup 64" in failure(
+        emulator, "setp.lt.u32 %q0, %tid, 32; @%q0 setmaxnreg.dec.sync.aligned.u32 64;"
+    )
