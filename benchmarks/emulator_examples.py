@@ -23,6 +23,7 @@ import runpy
 import subprocess
 import sys
 import time
+import traceback
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
@@ -162,6 +163,7 @@ def run_case(case: Case, cutlass: Path) -> Outcome:
     except AssertionError as error:
         outcome.status = f"wrong: {_first_line(error)}"
     except (Exception, SystemExit) as error:
+        traceback.print_exc()
         hazards = [report.hazard for report in attachment.reports if report.hazard]
         outcome.status = f"stopped: {hazards[-1] if hazards else f'{type(error).__name__}: {_first_line(error)}'}"
     outcome.wall_seconds = time.perf_counter() - start
@@ -256,7 +258,6 @@ def _float64_references() -> Any:
     functional = torch.nn.functional
     in_float64 = {torch.einsum, torch.matmul, torch.bmm, torch.mm, torch.softmax, functional.softmax, torch.logsumexp,
                   functional.scaled_dot_product_attention, torch.Tensor.matmul, torch.Tensor.softmax}  # fmt: skip
-
     narrow = (torch.float32, torch.float16, torch.bfloat16)
 
     def widened(argument: Any) -> Any:
@@ -266,6 +267,8 @@ def _float64_references() -> Any:
     class Float64(torch.overrides.TorchFunctionMode):  # type: ignore[misc]
         def __torch_function__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
             kwargs = kwargs or {}
+            if function is torch._scaled_mm:
+                return _block_scaled_product(*args, kwargs["out_dtype"])
             if function not in in_float64 or kwargs.get("dtype") is not None:
                 return function(*args, **kwargs)
             result = function(*map(widened, args), **{name: widened(value) for name, value in kwargs.items()})
@@ -273,6 +276,31 @@ def _float64_references() -> Any:
             return result if own_type == torch.float64 else result.to(own_type)
 
     return Float64()
+
+
+def _block_scaled_product(a: Any, b: Any, scale_a: Any, scale_b: Any, out_type: Any) -> Any:
+    """torch._scaled_mm with block scales, which torch has on GPUs only. a: (M, K), b: (K, N), K contiguous in both."""
+    wide = [_scaled_rows(rows, scales) for rows, scales in ((a, scale_a), (b.transpose(0, 1), scale_b))]
+    return (wide[0] @ wide[1].transpose(0, 1)).to(out_type)
+
+
+def _scaled_rows(rows: Any, scales: Any) -> Any:
+    """(rows, K) in float64. Scales stand in blocks of 128 rows x 4 columns, stored as 32 x (4 x 4)."""
+    import torch
+
+    if rows.dtype == torch.float4_e2m1fn_x2:
+        magnitudes = torch.tensor([0, 0.5, 1, 1.5, 2, 3, 4, 6], dtype=torch.float64)
+        packed = rows.view(torch.uint8).long()
+        codes = torch.stack((packed & 15, packed >> 4), dim=-1).flatten(-2)
+        values = magnitudes[codes & 7] * (1 - 2 * (codes >> 3))
+    else:
+        values = rows.float().double()
+    num_rows, k = values.shape
+    block_elems = 16 if scales.dtype == torch.float8_e4m3fn else 32
+    num_row_blocks, num_col_blocks = -(-num_rows // 128), -(-k // block_elems // 4)
+    blocks = scales.float().double().view(num_row_blocks, num_col_blocks, 32, 4, 4)
+    table = blocks.permute(0, 3, 2, 1, 4).reshape(num_row_blocks * 128, num_col_blocks * 4)
+    return values * table[:num_rows].repeat_interleave(block_elems, dim=1)[:, :k]
 
 
 def result_file(case: Case, logs: Path) -> Path:

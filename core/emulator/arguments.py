@@ -42,6 +42,11 @@ class ArgumentMemory:
         for owner_type in (tensor_type, *pointer_types):
             owner_type.__c_pointers__ = self._noting_owner(owner_type.__c_pointers__)
 
+    def owners(self, descriptors: Sequence[Any]) -> list[Any]:
+        """What descriptors belong to; they are valid for as long as it lives."""
+        found = (self._owners.get(_address(descriptor)) for descriptor in descriptors)
+        return [owner for owner in found if owner is not None]
+
     def of_call(self, descriptors: Sequence[Any], names: Sequence[str]) -> tuple[list[HostTensor], list[int]]:
         """The memory behind the descriptors of one call, and the pointers to memory that nothing is known of.
 

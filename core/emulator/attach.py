@@ -75,7 +75,7 @@ class Attachment:
         self.on_report: Callable[[CallReport], object] = lambda report: None
         self.schedule = "eager"
         self.hazards = "on"
-        self._arguments = ArgumentMemory()
+        self.arguments = ArgumentMemory()
         self._exposed: list[tuple[HostTensor, Any]] = []
 
     @property
@@ -114,7 +114,7 @@ class Attachment:
         executor = importlib.import_module("cutlass.base_dsl.jit_executor")
         compiled_type = importlib.import_module("cutlass.cutlass_dsl.cuda_jit_executor").CudaDialectJitCompiledFunction
         runtime = importlib.import_module("cutlass.cute.runtime")
-        self._arguments.install(runtime._Tensor, (runtime._Pointer, executor._RuntimePointerArg))
+        self.arguments.install(runtime._Tensor, (runtime._Pointer, executor._RuntimePointerArg))
         compiled_type._load_cuda_library = self._loading(compiled_type._load_cuda_library)
         executor.JitExecutor.run_compiled_program = self._running(executor.JitExecutor.run_compiled_program)
         self._replace_queries()
@@ -142,7 +142,7 @@ class Attachment:
         @functools.wraps(original)
         def run(executor: Any, descriptors: Sequence[Any]) -> Any:
             names = executor.jit_module.execution_args.signature.parameters
-            memory, unknown = self._arguments.of_call(descriptors, tuple(names))
+            memory, unknown = self.arguments.of_call(descriptors, tuple(names))
             with self.session(memory, unknown):
                 return original(executor, descriptors)
 

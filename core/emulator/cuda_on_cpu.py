@@ -35,12 +35,13 @@ class _Stream:
 
 
 class _Graph:
-    """The calls of compiled functions that were made during a capture."""
+    """The calls of compiled functions that were made during a capture. kept: what their arguments belong to."""
 
     capturing: ClassVar[_Graph | None] = None
 
     def __init__(self) -> None:
         self.calls: list[Callable[[], Any]] = []
+        self.kept: list[Any] = []
 
     def replay(self) -> None:
         """Makes the calls, in their order."""
@@ -88,7 +89,7 @@ def redirect_cuda(attachment: Attachment) -> None:
     torch.cuda.CUDAGraph = _Graph
     torch.cuda.graph = _capture
     executor: Any = importlib.import_module("cutlass.base_dsl.jit_executor").JitExecutor
-    executor.run_compiled_program = _capturable(executor.run_compiled_program)
+    executor.run_compiled_program = _capturable(executor.run_compiled_program, attachment)
     driver: Any = importlib.import_module("cuda.bindings.driver")
     success = driver.CUresult.CUDA_SUCCESS
     driver.cuInit = _always((success,))
@@ -118,11 +119,12 @@ def _redirect_tensors(torch: Any) -> None:
     CudaOnCpu().__enter__()  # for as long as the process lives
 
 
-def _capturable(original: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Any]:
+def _capturable(original: Callable[[Any, Any], Any], attachment: Attachment) -> Callable[[Any, Any], Any]:
     @functools.wraps(original)
     def run(executor: Any, descriptors: Any) -> Any:
         if _Graph.capturing is None:
             return original(executor, descriptors)
+        _Graph.capturing.kept += attachment.arguments.owners(descriptors)
         _Graph.capturing.calls.append(functools.partial(original, executor, list(descriptors)))
         return 0
 
