@@ -41,11 +41,16 @@ uint32_t barrier_address(Warp& warp, const MbarrierDetail& detail, uint32_t lane
   return shared;
 }
 
+// Lanes that give the same operands initialise once.
 Flow initialize(Warp& warp, const Op& op) {
   const MbarrierDetail& detail = detail_of(op);
+  uint32_t last_address = 0, last_count = 0;
   for_each_lane(warp.mask, [&](uint32_t lane) {
-    const uint32_t address = barrier_address(warp, detail, lane);
-    warp.cta.cluster.init_mbarrier(address, warp.row<uint32_t>(detail.count_row)[lane]);
+    const uint32_t address = barrier_address(warp, detail, lane), count = warp.row<uint32_t>(detail.count_row)[lane];
+    if (count != 0 && address == last_address && count == last_count) return;
+    last_address = address;
+    last_count = count;
+    warp.cta.cluster.init_mbarrier(address, count);
     if (ClusterHazards* hazards = hazards_of(warp)) hazards->init_mbarrier(warp, address);
   });
   return Flow::next;
