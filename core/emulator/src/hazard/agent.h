@@ -72,6 +72,12 @@ class Site {
   uint32_t bits_ = 0;
 };
 
+// Who wrote a granule of memory last, and who has read it since.
+struct ShadowCell {
+  Epoch write, read;
+  Site write_site, read_site;
+};
+
 // One access as the shadow memory sees it.
 struct Actor {
   Epoch now;

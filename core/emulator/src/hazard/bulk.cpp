@@ -8,51 +8,73 @@ namespace opdeck::emu {
 
 // One CTA's part of a load: `box` and `mbarrier` name the CTA that gets the data and the one that is signalled.
 Signal ClusterHazards::load_bulk(Warp& warp, const SharedBox& box, uint32_t mbarrier_address) {
-  const Knowledge& knows = *actor_of(warp).knows;
+  const Knowledge& knows = state(warp).knows;
   mbarrier(knows, mbarrier_address);
   const AgentId agent = agents_.find_or_add(AgentKind::bulk_load, shared_rank(mbarrier_address), 0, mbarrier_address);
   const Actor actor{agents_.tick(agent), &knows, false, true, site(warp)};
   shared_box(actor, box, true);
   auto signal = std::make_shared<Knowledge>(knows);
+  seal(state(warp).agent);
   signal->learn(agent, actor.now.time());
   return signal;
 }
 
 // Shared memory to another CTA's: the mbarrier's completion covers the read of the source too.
 Signal ClusterHazards::copy_bulk(Warp& warp, const SharedBox& from, uint32_t to, uint32_t mbarrier_address) {
-  const Knowledge& knows = *actor_of(warp).knows;
+  const Knowledge& knows = state(warp).knows;
   mbarrier(knows, mbarrier_address);
   const AgentId agent = agents_.find_or_add(AgentKind::bulk_load, shared_rank(mbarrier_address), 0, mbarrier_address);
   const Actor actor{agents_.tick(agent), &knows, false, true, site(warp)};
   shared_box(actor, from, false);
   shared_box(actor, {to, from.num_bytes, Swizzle::none}, true);
   auto signal = std::make_shared<Knowledge>(knows);
+  seal(state(warp).agent);
   signal->learn(agent, actor.now.time());
   return signal;
 }
 
-void ClusterHazards::store_bulk(Warp& warp, uint32_t lane, const SharedBox& box) {
-  const Knowledge& knows = *actor_of(warp).knows;
+ClusterHazards::GroupStream& ClusterHazards::bulk_stream(Warp& warp, uint32_t lane) {
   GroupStream& stream = state(warp).bulk[lane];
   stream.agent = agents_.find_or_add(AgentKind::bulk_read, warp.cta.rank, warp.warp_idx, lane);
+  stream.writer = agents_.find_or_add(AgentKind::bulk_write, warp.cta.rank, warp.warp_idx, lane);
+  return stream;
+}
+
+void ClusterHazards::store_bulk(Warp& warp, uint32_t lane, const SharedBox& box) {
+  const Knowledge& knows = state(warp).knows;
+  const GroupStream& stream = bulk_stream(warp, lane);
+  agents_.tick(stream.writer);
   shared_box({agents_.tick(stream.agent), &knows, false, true, site(warp)}, box, false);
+  seal(state(warp).agent);
 }
 
 void ClusterHazards::commit_bulk(Warp& warp, uint32_t lane) {
-  GroupStream& stream = state(warp).bulk[lane];
-  stream.agent = agents_.find_or_add(AgentKind::bulk_read, warp.cta.rank, warp.warp_idx, lane);
+  GroupStream& stream = bulk_stream(warp, lane);
   stream.commit(agents_[stream.agent].time);
 }
 
-void ClusterHazards::wait_bulk(Warp& warp, uint32_t lane, uint32_t num_allowed) {
+void ClusterHazards::wait_bulk(Warp& warp, uint32_t lane, uint32_t num_allowed, GroupPhase phase) {
   WarpState& s = state(warp);
   const auto it = s.bulk.find(lane);
-  if (it != s.bulk.end()) s.knows.learn(it->second.agent, it->second.done_time(num_allowed));
+  if (it == s.bulk.end()) return;
+  const uint32_t time = it->second.done_time(num_allowed);
+  s.knows.learn(it->second.agent, time);
+  if (phase == GroupPhase::complete) s.knows.learn(it->second.writer, time);
 }
 
 void ClusterHazards::copy_thread(Warp& warp, uint32_t address, uint32_t num_bytes) {
-  const Knowledge& knows = *actor_of(warp).knows;
+  const Knowledge& knows = state(warp).knows;
   shared_range({agents_.now(state(warp).thread_copies.agent), &knows, true, false, site(warp)}, address, num_bytes, true);
+}
+
+Signal ClusterHazards::track_thread_copies(Warp& warp, uint32_t mbarrier_address) {
+  const WarpState& s = state(warp);
+  mbarrier(s.knows, mbarrier_address);
+  auto signal = std::make_shared<Knowledge>(s.knows);
+  signal->learn(s.thread_copies.agent, agents_[s.thread_copies.agent].time);
+  seal(s.thread_copies.agent);
+  seal(s.agent);
+  return signal;
 }
 
 void ClusterHazards::commit_thread_copies(Warp& warp) {
@@ -70,6 +92,11 @@ void ClusterHazards::wait_thread_copies(Warp& warp, uint32_t num_allowed) {
 void ClusterHazards::finish() {
   Knowledge everything;
   for (const WarpState& s : warps_) everything.join(s.knows);
+  check_exit_of_copies(everything);
+  check_exit_of_peers();
+}
+
+void ClusterHazards::check_exit_of_copies(const Knowledge& everything) const {
   for (AgentId id = 0; id < agents_.size(); ++id) {
     const Agent& agent = agents_[id];
     if ((agent.kind != AgentKind::bulk_read && agent.kind != AgentKind::bulk_load) || agent.time == 1) continue;
@@ -81,6 +108,18 @@ void ClusterHazards::finish() {
                           " may still read its shared memory (cp.async.bulk.wait_group.read is missing)"
                     : "a bulk load into shared memory was in flight: no warp waited for " +
                           place_text(Memory::shared, agent.rank, shared_offset(agent.key) / granule_bytes_)));
+  }
+}
+
+// What another CTA does to a CTA's shared memory must be known to it before it exits.
+void ClusterHazards::check_exit_of_peers() const {
+  for (const auto& cta : cluster_.ctas) {
+    Knowledge at_exit;
+    for (const Warp& warp : cta->warps) at_exit.join(warps_[cta->rank * num_warps_ + warp.warp_idx].knows);
+    for (const auto& [agent, touch] : ctas_[cta->rank]->touches)
+      if (!at_exit.all.covers(touch.epoch))
+        fail("exit-before-peer", cta_text(cta->rank) + " may exit before its shared memory is accessed by " +
+                                     describe(touch.epoch, touch.site));
   }
 }
 

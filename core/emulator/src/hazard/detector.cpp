@@ -18,10 +18,13 @@ ClusterHazards::ClusterHazards(Launch& launch, Cluster& cluster)
     throw EmulatorError(Fault::failed, "hazard checks: more than " + std::to_string(Site::kMaxOps) + " instructions");
   if (cluster.num_ctas() > Site::kMaxRanks)
     throw EmulatorError(Fault::failed, "hazard checks: more than " + std::to_string(Site::kMaxRanks) + " CTAs in a cluster");
+  if (!launch.global_hazards)
+    launch.global_hazards = std::make_unique<GlobalHazards>(launch.program.narrowest_global_bytes);
+  cluster_idx_ = launch.global_hazards->add_cluster(cluster.ctas[0]->index);
   warps_.resize(size_t{cluster.num_ctas()} * num_warps_);
   for (const auto& cta : cluster.ctas) {
     ctas_.push_back(std::make_unique<CtaState>(
-        CtaState{Shadow(agents_, (cta->shared_bytes() + granule_bytes_ - 1) / granule_bytes_), Shadow(agents_, kTmemCells), {}}));
+        CtaState{Shadow(agents_, (cta->shared_bytes() + granule_bytes_ - 1) / granule_bytes_), Shadow(agents_, kTmemCells), {}, {}}));
     for (const Warp& warp : cta->warps) {
       WarpState& s = state(warp);
       s.agent = agents_.find_or_add(AgentKind::warp, cta->rank, warp.warp_idx);
@@ -47,10 +50,12 @@ void ClusterHazards::note(const Actor& actor, uint64_t where) {
 
 void ClusterHazards::access_shared(Warp& warp, uint32_t address, uint32_t num_bytes, AccessMode mode) {
   const bool weak = mode == AccessMode::read || mode == AccessMode::write;
+  acquire_shared_flag(warp, address, mode);
   const Actor actor = actor_of(warp, weak ? 0 : Site::kStrong);
   note(actor, uint64_t{address} << 32 | num_bytes << 3 | static_cast<uint32_t>(mode));
   if (mode != AccessMode::write && mode != AccessMode::strong_write) shared_range(actor, address, num_bytes, false);
   if (mode != AccessMode::read && mode != AccessMode::strong_read) shared_range(actor, address, num_bytes, true);
+  release_shared_flag(warp, address, mode);
 }
 
 void ClusterHazards::shared_range(const Actor& actor, uint32_t address, uint32_t num_bytes, bool writes) {
@@ -61,6 +66,7 @@ void ClusterHazards::shared_range(const Actor& actor, uint32_t address, uint32_t
   const Conflict conflict =
       writes ? shadow.write(first, end - first, actor) : shadow.read(first, end - first, actor);
   if (conflict) fail(conflict, actor, Memory::shared, rank, writes);
+  if (rank != actor.site.rank()) touch_remote(actor, rank);
 }
 
 void ClusterHazards::shared_box(const Actor& actor, const SharedBox& box, bool writes) {
@@ -70,6 +76,10 @@ void ClusterHazards::shared_box(const Actor& actor, const SharedBox& box, bool w
     return shared_range(actor, box.address, box.num_bytes, writes);
   for (uint32_t done = 0; done < box.num_bytes; done += 8)
     shared_range(actor, swizzle_address(box.swizzle, box.address + done), 8, writes);
+}
+
+void ClusterHazards::touch_remote(const Actor& actor, uint32_t rank) {
+  ctas_[rank]->touches[actor.now.agent()] = {actor.now, actor.site};
 }
 
 void ClusterHazards::fence_async_proxy(Warp& warp) {

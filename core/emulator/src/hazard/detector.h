@@ -21,6 +21,7 @@
 #include <unordered_map>
 #include <vector>
 
+#include "../machine/bulk_groups.h"
 #include "../machine/cta.h"
 #include "../tensor/swizzle.h"
 #include "../tensor/tmem_layout.h"
@@ -30,7 +31,8 @@
 
 namespace opdeck::emu {
 
-enum class AccessMode : uint8_t { read, write, strong_read, strong_write, atomic };
+// reduction: an atomic that returns nothing.
+enum class AccessMode : uint8_t { read, write, strong_read, strong_write, atomic, reduction };
 
 // What a completion passes to those who wait for it. Captured when the operation is issued.
 using Signal = std::shared_ptr<const Knowledge>;
@@ -52,6 +54,12 @@ class ClusterHazards {
   void access_shared(Warp& warp, uint32_t address, uint32_t num_bytes, AccessMode mode);
   void fence_async_proxy(Warp& warp);
 
+  // ---- global memory (global_access.cpp)
+  void access_global(Warp& warp, uint64_t address, uint32_t num_bytes, AccessMode mode);
+  void read_global_bulk(Warp& warp, uint32_t mbarrier, uint64_t address, uint64_t num_bytes);  // behind its load_bulk
+  // Behind its store_bulk; flags: Site::kStrong for a reduction.
+  void write_global_bulk(Warp& warp, uint32_t lane, uint64_t address, uint64_t num_bytes, uint32_t flags);
+
   // ---- barriers (sync.cpp)
   void init_mbarrier(Warp& warp, uint32_t address);
   void invalidate_mbarrier(Warp& warp, uint32_t address);
@@ -70,7 +78,8 @@ class ClusterHazards {
   void store_bulk(Warp& warp, uint32_t lane, const SharedBox& box);
   void copy_thread(Warp& warp, uint32_t address, uint32_t num_bytes);
   void commit_bulk(Warp& warp, uint32_t lane);
-  void wait_bulk(Warp& warp, uint32_t lane, uint32_t num_allowed);
+  void wait_bulk(Warp& warp, uint32_t lane, uint32_t num_allowed, GroupPhase phase);
+  Signal track_thread_copies(Warp& warp, uint32_t mbarrier);  // what an mbarrier passes on when they are done
   void commit_thread_copies(Warp& warp);
   void wait_thread_copies(Warp& warp, uint32_t num_allowed);
 
@@ -84,7 +93,7 @@ class ClusterHazards {
   void wait_tmem_stores(Warp& warp);
   void multiply(Warp& warp, const std::array<Cta*, 2>& ctas, const UmmaPlan& plan);
   void copy_to_tmem(Warp& warp, const std::array<Cta*, 2>& ctas, const TmemCopy& copy);
-  Signal commit_tensor(Warp& warp, const Cta& first);
+  Signal commit_tensor(Warp& warp, const Cta& first, uint32_t signalled_ctas);
   void multiply_warpgroup(Warp& last, const WgmmaPlan& plan);
   void commit_wgmma(Warp& warp);
   void wait_wgmma(Warp& warp, uint32_t num_allowed);
@@ -94,6 +103,7 @@ class ClusterHazards {
   struct GroupStream {
     static constexpr size_t kMaxOpenGroups = 256;  // a wait allows fewer
     AgentId agent = 0;
+    AgentId writer = 0;  // bulk stores: of global memory, at the same times
     std::deque<uint32_t> ends;
     void commit(uint32_t time) {
       ends.push_back(time);
@@ -131,9 +141,14 @@ class ClusterHazards {
     AgentId agent;
     Knowledge knows;
   };
+  struct RemoteTouch {
+    Epoch epoch;
+    Site site;
+  };
   struct CtaState {
     Shadow shared, tmem;
     std::array<SyncPoint, 16> barriers;
+    std::map<AgentId, RemoteTouch> touches;  // of its shared memory, by agents of other CTAs: the last of each
   };
   enum class Memory : uint8_t { shared, tmem };
 
@@ -149,6 +164,16 @@ class ClusterHazards {
                   uint32_t num_columns, bool writes);
   void tmem_access(const Actor& actor, uint32_t rank, const TmemAccess& access, uint32_t address, bool writes);
   void umma_tmem(const Actor& actor, const std::array<Cta*, 2>& ctas, const UmmaPlan& plan);
+  void touch_remote(const Actor& actor, uint32_t rank);
+  GroupStream& bulk_stream(Warp& warp, uint32_t lane);
+  void acquire_shared_flag(Warp& warp, uint32_t address, AccessMode mode);
+  void release_shared_flag(Warp& warp, uint32_t address, AccessMode mode);
+  void acquire_global_flag(Warp& warp, uint64_t address);
+  void release_global_flag(Warp& warp, uint64_t address);
+  Conflict::Why against_global(Epoch other, Site other_site, uint32_t cluster, const Actor& actor, bool needs_fence) const;
+  void global_range(const Actor& actor, uint64_t address, uint64_t num_bytes, bool writes);
+  void check_exit_of_copies(const Knowledge& everything) const;
+  void check_exit_of_peers() const;
   Pipe& pipe(Warp& warp, const Cta& first);
   MbarrierState& mbarrier(const Knowledge& knows, uint32_t address);
   MbarrierState& advance_mbarrier(uint32_t address);
@@ -160,6 +185,8 @@ class ClusterHazards {
   std::string describe(Epoch epoch, Site site) const;
   std::string cta_text(uint32_t rank) const;
   [[noreturn]] void fail(const std::string& kind, const std::string& text) const;
+  [[noreturn]] void fail_global(Conflict::Why why, uint64_t address, Epoch other, Site site, uint32_t cluster, bool writes,
+                                bool other_writes) const;
 
   Launch& launch_;
   Cluster& cluster_;
@@ -171,6 +198,9 @@ class ClusterHazards {
   std::unordered_map<uint32_t, MbarrierState> mbarriers_;
   std::map<uint32_t, Pipe> pipes_;  // by the rank of the first CTA
   SyncPoint cluster_barrier_;
+  std::unordered_map<uint32_t, Knowledge> shared_flags_;  // by address
+  uint32_t cluster_idx_ = 0;
+  ClusterSet earlier_clusters_;  // that this one is ordered after
   uint64_t fingerprint_ = 0;
 };
 

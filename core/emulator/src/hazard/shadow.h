@@ -11,11 +11,6 @@
 
 namespace opdeck::emu {
 
-struct ShadowCell {
-  Epoch write, read;
-  Site write_site, read_site;
-};
-
 struct Conflict {
   enum class Why : uint8_t { none, unordered, unfenced, uninitialized, mbarrier };
   Why why = Why::none;

@@ -33,10 +33,7 @@ ClusterHazards::MbarrierState& ClusterHazards::advance_mbarrier(uint32_t address
 }
 
 void ClusterHazards::init_mbarrier(Warp& warp, uint32_t address) {
-  Actor actor = actor_of(warp, Site::kMbarrier);
-  if (const auto it = mbarriers_.find(address); it != mbarriers_.end())
-    fail("mbarrier-reinit", "the mbarrier was initialised already by " + describe(it->second.init, it->second.init_site) +
-                                " and not invalidated since");
+  const Actor actor = actor_of(warp, Site::kMbarrier);
   shared_range(actor, address, 8, true);
   MbarrierState& m = mbarriers_[address];
   m.init = actor.now;
@@ -44,22 +41,23 @@ void ClusterHazards::init_mbarrier(Warp& warp, uint32_t address) {
 }
 
 void ClusterHazards::invalidate_mbarrier(Warp& warp, uint32_t address) {
-  const Actor actor = actor_of(warp);
-  mbarrier(*actor.knows, address);
+  mbarrier(state(warp).knows, address);
   mbarriers_.erase(address);
   const uint32_t first = shared_offset(address) / granule_bytes_;
   ctas_[shared_rank(address)]->shared.forget(first, 8 / granule_bytes_);
 }
 
 void ClusterHazards::arrive_mbarrier(Warp& warp, uint32_t address) {
-  const Actor actor = actor_of(warp);
-  mbarrier(*actor.knows, address);
+  const WarpState& s = state(warp);
+  mbarrier(s.knows, address);
   MbarrierState& m = advance_mbarrier(address);
-  m.sync.release(m.generation, *actor.knows);
-  seal(actor.now.agent());
+  m.sync.release(m.generation, s.knows);
+  const uint32_t rank = shared_rank(address);
+  if (rank != warp.cta.rank) ctas_[rank]->touches[s.agent] = {Epoch(s.agent, agents_[s.agent].time), site(warp)};
+  seal(s.agent);
 }
 
-void ClusterHazards::use_mbarrier(Warp& warp, uint32_t address) { mbarrier(*actor_of(warp).knows, address); }
+void ClusterHazards::use_mbarrier(Warp& warp, uint32_t address) { mbarrier(state(warp).knows, address); }
 
 void ClusterHazards::signal_mbarrier(uint32_t address, const Signal& signal) {
   if (mbarriers_.count(address) == 0) return;  // the machine reports it
@@ -76,9 +74,8 @@ void ClusterHazards::wait_mbarrier(Warp& warp, uint32_t address, uint32_t parity
 }
 
 void ClusterHazards::arrive_barrier(Warp& warp, uint32_t barrier_idx, uint64_t generation) {
-  const Actor actor = actor_of(warp);
-  ctas_[warp.cta.rank]->barriers[barrier_idx].release(generation, *actor.knows);
-  seal(actor.now.agent());
+  ctas_[warp.cta.rank]->barriers[barrier_idx].release(generation, state(warp).knows);
+  seal(state(warp).agent);
 }
 
 void ClusterHazards::wait_barrier(Warp& warp, uint32_t barrier_idx, uint64_t generation) {
@@ -86,9 +83,8 @@ void ClusterHazards::wait_barrier(Warp& warp, uint32_t barrier_idx, uint64_t gen
 }
 
 void ClusterHazards::arrive_cluster_barrier(Warp& warp, uint64_t generation) {
-  const Actor actor = actor_of(warp);
-  cluster_barrier_.release(generation, *actor.knows);
-  seal(actor.now.agent());
+  cluster_barrier_.release(generation, state(warp).knows);
+  seal(state(warp).agent);
 }
 
 void ClusterHazards::wait_cluster_barrier(Warp& warp, uint64_t generation) {

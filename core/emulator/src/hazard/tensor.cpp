@@ -46,7 +46,7 @@ void ClusterHazards::deallocate_tmem(Warp& warp, uint32_t column, uint32_t num_c
 }
 
 void ClusterHazards::load_tmem(Warp& warp, const TmemAccess& access, uint32_t address) {
-  const Knowledge& knows = *actor_of(warp).knows;
+  const Knowledge& knows = state(warp).knows;
   WarpState& s = state(warp);
   const Epoch now = agents_.tick(s.tmem_load);
   tmem_access({now, &knows, true, false, site(warp)}, warp.cta.rank, access, address, false);
@@ -55,7 +55,7 @@ void ClusterHazards::load_tmem(Warp& warp, const TmemAccess& access, uint32_t ad
 }
 
 void ClusterHazards::store_tmem(Warp& warp, const TmemAccess& access, uint32_t address) {
-  const Knowledge& knows = *actor_of(warp).knows;
+  const Knowledge& knows = state(warp).knows;
   tmem_access({agents_.tick(state(warp).tmem_store), &knows, true, false, site(warp)}, warp.cta.rank, access, address, true);
 }
 
@@ -82,11 +82,12 @@ void ClusterHazards::wait_tmem_stores(Warp& warp) {
 
 // The tensor pipe of a CTA (pair), which now knows what the issuing warp knows.
 ClusterHazards::Pipe& ClusterHazards::pipe(Warp& warp, const Cta& first) {
-  const Knowledge& knows = *actor_of(warp).knows;
+  const Knowledge& knows = state(warp).knows;
   const auto [it, is_new] = pipes_.try_emplace(first.rank);
   Pipe& p = it->second;
   if (is_new) p.agent = agents_.find_or_add(AgentKind::tensor_pipe, first.rank, 0);
   p.knows.join(knows);
+  seal(state(warp).agent);
   p.knows.learn(p.agent, agents_.now(p.agent).time());
   return p;
 }
@@ -135,8 +136,11 @@ void ClusterHazards::copy_to_tmem(Warp& warp, const std::array<Cta*, 2>& ctas, c
   }
 }
 
-Signal ClusterHazards::commit_tensor(Warp& warp, const Cta& first) {
+Signal ClusterHazards::commit_tensor(Warp& warp, const Cta& first, uint32_t signalled_ctas) {
   Pipe& p = pipe(warp, first);
+  for (uint32_t rank = 0; rank < cluster_.num_ctas(); ++rank)
+    if (rank != warp.cta.rank && (signalled_ctas >> rank & 1) != 0)
+      touch_remote({agents_.now(p.agent), &p.knows, true, true, site(warp)}, rank);
   auto signal = std::make_shared<Knowledge>(p.knows);
   seal(p.agent);
   return signal;
@@ -145,7 +149,7 @@ Signal ClusterHazards::commit_tensor(Warp& warp, const Cta& first) {
 // All four warps take part: each must know of what is read.
 void ClusterHazards::multiply_warpgroup(Warp& last, const WgmmaPlan& plan) {
   const uint32_t first_warp = last.warp_idx / 4 * 4;
-  Knowledge knows = *actor_of(last).knows;
+  Knowledge knows = state(last).knows;
   for (uint32_t w = 0; w < 4; ++w) knows.meet(state(last.cta.warps[first_warp + w]).knows);
   const Actor actor{agents_.now(state(last).wgmma.agent), &knows, true, true, site(last)};
   note(actor, mix_bits(plan.operands.b_descriptor) + plan.operands.a_descriptor);

@@ -35,16 +35,13 @@ void submit_group_copy(Warp& warp, GroupQueue& queue, std::function<void()> read
   const std::shared_ptr<BulkGroup> group = queue.open();
   ++group->pending_reads;
   ++group->pending_writes;
-  ++warp.cta.outstanding_shared_reads;
-  Cta& cta = warp.cta;
   Launch& launch = warp.launch;
   // The write is queued behind the read, as work of the same order.
   const AsyncQueue::Stream stream = group.get();
-  submit_async(warp, AsyncQueue::kUnordered, [&cta, &launch, group, stream, read_source = std::move(read_source),
+  submit_async(warp, AsyncQueue::kUnordered, [&launch, group, stream, read_source = std::move(read_source),
                                               write = std::move(write)] {
     read_source();
     --group->pending_reads;
-    --cta.outstanding_shared_reads;
     launch.signal();
     launch.async.submit(stream, [&launch, group, write] {
       write();

@@ -19,7 +19,7 @@ void submit_async(Warp& warp, AsyncQueue::Stream stream, std::function<void()> w
 void require_multiple(const char* what, uint64_t value, uint64_t of);
 
 // Counts a copy of shared memory into a bulk group: `source` reads (phase one), `write` then writes what was read. Either
-// may be delayed; the group and the CTA count what is outstanding.
+// may be delayed; the group counts what is outstanding.
 void submit_group_copy(Warp& warp, GroupQueue& queue, std::function<void()> read_source, std::function<void()> write);
 
 // What a load passes on to the mbarrier of each CTA that it signals; empty without hazard checks.
@@ -27,11 +27,5 @@ using LoadSignals = std::array<Signal, Site::kMaxRanks>;
 
 // complete_tx of a bulk copy.
 void complete_tx(Cluster& cluster, uint32_t mbarrier, uint32_t num_bytes, const Signal& signal);
-
-// Where a load into shared memory signals: complete_tx of `bytes` at `mbarrier` (a shared address).
-struct LoadSignal {
-  uint32_t mbarrier = 0;
-  uint32_t bytes = 0;
-};
 
 }  // namespace opdeck::emu

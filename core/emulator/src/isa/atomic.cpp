@@ -103,7 +103,8 @@ Flow run_atomic(Warp& warp, const Op& op) {
   for_each_lane(warp.mask, [&](uint32_t lane) {
     const uint64_t address = lane_address(warp, op, lane, detail.address_is_32_bits);
     check_alignment(address, total);
-    uint8_t* const memory = memory_pointer(warp, lane, detail.space, address, total, Access::read_write);
+    uint8_t* const memory = memory_pointer(warp, lane, detail.space, address, total, Access::read_write,
+                                           detail.returns ? Ordering::strong : Ordering::weak);
     for (size_t e = 0; e < detail.operand_rows.size(); ++e) {
       uint64_t old = 0, value = 0, swap = 0;
       std::memcpy(&old, memory + e * bytes, bytes);
@@ -155,6 +156,7 @@ void take_operation(Decoding& d, AtomicDetail& detail) {
   if (num_elems > 1 && (detail.space != MemorySpace::global || !(half || detail.type == Type::f32)))
     d.unsupported("vectors of this type");
   detail.operand_rows.resize(num_elems);
+  tell_store_width(d, detail.space, detail.elem_bytes * static_cast<uint32_t>(num_elems));
 }
 
 void set_operands(Decoding& d, AtomicDetail detail, size_t i) {

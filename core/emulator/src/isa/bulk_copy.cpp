@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Copies of contiguous bytes: cp.async.bulk, cp.reduce.async.bulk, cp.async (per thread), their groups and waits.
 // Source: PTX ISA, "Data Movement and Conversion Instructions: Bulk copy; Non-bulk copy".
-// Limits: .cp_mask, .ignore_oob, cp.reduce into shared memory and cp.async.mbarrier.arrive are not supported.
+// Limits: .cp_mask, .ignore_oob and cp.reduce into shared memory are not supported.
 #include <cstring>
 
 #include "../hazard/detector.h"
@@ -55,6 +55,7 @@ Flow load_from_global(Warp& warp, const Op& op) {
     if (ClusterHazards* hazards = hazards_of(warp))
       for_each_lane(ctas, [&](uint32_t rank) {
         signals[rank] = hazards->load_bulk(warp, {shared_address(rank, shared_offset(target)), num_bytes}, signal_address(rank));
+        if (!launch.memory.is_read_only(source)) hazards->read_global_bulk(warp, signal_address(rank), source, num_bytes);
       });
     submit_async(warp, AsyncQueue::kUnordered, [&cluster, &launch, num_bytes, target, source, ctas, signals, signal_address] {
       for_each_lane(ctas, [&](uint32_t rank) {
@@ -82,13 +83,10 @@ Flow copy_to_cluster(Warp& warp, const Op& op) {
     Cluster& cluster = warp.cta.cluster;
     uint8_t* const to = cluster.shared_pointer(target, num_bytes);
     Launch& launch = warp.launch;
-    Cta& cta = warp.cta;
-    ++cta.outstanding_shared_reads;
     Signal signal;
     if (ClusterHazards* hazards = hazards_of(warp)) signal = hazards->copy_bulk(warp, {source, num_bytes}, target, mbarrier);
-    submit_async(warp, AsyncQueue::kUnordered, [&cluster, &launch, &cta, from, to, num_bytes, mbarrier, signal] {
+    submit_async(warp, AsyncQueue::kUnordered, [&cluster, &launch, from, to, num_bytes, mbarrier, signal] {
       std::memmove(to, from, num_bytes);
-      --cta.outstanding_shared_reads;
       complete_tx(cluster, mbarrier, num_bytes, signal);
       launch.signal();
     });
@@ -122,7 +120,10 @@ Flow store_to_global(Warp& warp, const Op& op) {
     check_alignment(target, 16);
     check_alignment(source, 16);
     const uint8_t* const from = shared_cta_pointer(warp, source, num_bytes);
-    if (ClusterHazards* hazards = hazards_of(warp)) hazards->store_bulk(warp, lane, {source, num_bytes});
+    if (ClusterHazards* hazards = hazards_of(warp)) {
+      hazards->store_bulk(warp, lane, {source, num_bytes});
+      hazards->write_global_bulk(warp, lane, target, num_bytes, reduces ? Site::kStrong : 0);
+    }
     auto bytes = std::make_shared<std::vector<uint8_t>>();
     Launch& launch = warp.launch;
     submit_group_copy(
@@ -245,11 +246,11 @@ void tell_commit(Warp& warp) {
   for_each_lane(warp.mask, [&](uint32_t lane) { hazards->commit_bulk(warp, lane); });
 }
 template <bool is_bulk>
-void tell_wait(Warp& warp, uint32_t num_allowed) {
+void tell_wait(Warp& warp, uint32_t num_allowed, GroupPhase phase) {
   ClusterHazards* const hazards = hazards_of(warp);
   if (hazards == nullptr) return;
   if (!is_bulk) return hazards->wait_thread_copies(warp, num_allowed);
-  for_each_lane(warp.mask, [&](uint32_t lane) { hazards->wait_bulk(warp, lane, num_allowed); });
+  for_each_lane(warp.mask, [&](uint32_t lane) { hazards->wait_bulk(warp, lane, num_allowed, phase); });
 }
 
 template <auto queues>
@@ -266,7 +267,7 @@ Flow wait_group(Warp& warp, const Op& op) {
     done &= (warp.bulk_groups.get()->*queues)[lane].done(static_cast<uint32_t>(op.immediate), phase);
   });
   if (!done) return warp.block(WaitKind::bulk_group);
-  tell_wait<queues == &BulkGroups::bulk>(warp, static_cast<uint32_t>(op.immediate));
+  tell_wait<queues == &BulkGroups::bulk>(warp, static_cast<uint32_t>(op.immediate), phase);
   return Flow::next;
 }
 
@@ -308,12 +309,15 @@ Flow copy_per_thread(Warp& warp, const Op& op) {
     if (ClusterHazards* hazards = hazards_of(warp)) hazards->copy_thread(warp, target, detail.num_bytes);
     const std::shared_ptr<BulkGroup> group = BulkGroups::of(warp).per_thread[lane].open();
     ++group->pending_writes;
+    const std::shared_ptr<CopyBatch> batch = BulkGroups::of(warp).open_batch(lane);
+    ++batch->pending;
     Launch& launch = warp.launch;
     const uint32_t num_bytes = detail.num_bytes;
-    submit_async(warp, AsyncQueue::kUnordered, [&launch, group, to, source, source_bytes, num_bytes] {
+    submit_async(warp, AsyncQueue::kUnordered, [&launch, group, batch, to, source, source_bytes, num_bytes] {
       std::memset(to, 0, num_bytes);
       if (source_bytes != 0) std::memcpy(to, launch.memory.access(source, source_bytes, Access::read), source_bytes);
       --group->pending_writes;
+      batch->finish_one();
       launch.signal();
     });
   });
@@ -347,6 +351,51 @@ void decode_cp_async(Decoding& d) {
   d.op.detail = d.keep(std::move(detail));
   d.op.execute = &copy_per_thread;
 }
+
+// An arrival at an mbarrier when all earlier cp.async of the lane are done. Without .noinc it is one more than the phase
+// was to have.
+template <bool increments>
+Flow arrive_when_copied(Warp& warp, const Op& op) {
+  const auto& address = *static_cast<const AddressOperand*>(op.detail);
+  Cluster& cluster = warp.cta.cluster;
+  Launch& launch = warp.launch;
+  Signal signal;
+  uint32_t tracked = 0;
+  for_each_lane(warp.mask, [&](uint32_t lane) {
+    const uint32_t mbarrier = shared_operand(warp, address, lane);
+    shared_cta_pointer(warp, mbarrier, 8);
+    cluster.read_mbarrier(mbarrier);  // throws when there is none
+    if (increments) cluster.add_mbarrier_arrival(mbarrier);
+    if (ClusterHazards* hazards = hazards_of(warp); hazards != nullptr && (!signal || mbarrier != tracked))
+      signal = hazards->track_thread_copies(warp, mbarrier);
+    tracked = mbarrier;
+    const auto arrive = [&cluster, &launch, mbarrier, signal] {
+      if (signal) cluster.hazards->signal_mbarrier(mbarrier, signal);
+      cluster.arrive_mbarrier(mbarrier, 1, 0);
+      launch.signal();
+    };
+    std::shared_ptr<CopyBatch>& batch = BulkGroups::of(warp).batches[lane];
+    if (!batch || batch->pending == 0) return submit_async(warp, AsyncQueue::kUnordered, arrive);
+    const auto next = std::make_shared<CopyBatch>();
+    next->pending = 1;
+    batch->on_done = [arrive, next] {
+      arrive();
+      next->finish_one();
+    };
+    batch = next;
+  });
+  return Flow::next;
+}
+void decode_arrive_when_copied(Decoding& d) {
+  const bool increments = !d.take("noinc");
+  d.take("shared") || d.take("shared::cta") || (d.unsupported("generic addresses"), true);
+  d.take_type_of({Type::b64});
+  d.require_operands(1);
+  d.op.detail = d.keep(d.address(size_t{0}));
+  d.op.pipe = Pipe::barrier;
+  d.op.execute = increments ? &arrive_when_copied<true> : &arrive_when_copied<false>;
+}
+
 void decode_commit(Decoding& d) {
   d.require_operands(0);
   d.op.pipe = Pipe::bulk_copy;
@@ -379,6 +428,7 @@ void add_bulk_copy_instructions(InstructionTable& table) {
   table["cp.async.bulk.commit_group"] = {decode_bulk_commit, "cp.async.bulk.commit_group"};
   table["cp.async.bulk.wait_group"] = {decode_bulk_wait, "cp.async.bulk.wait_group"};
   table["cp.async"] = {decode_cp_async, "cp.async"};
+  table["cp.async.mbarrier.arrive"] = {decode_arrive_when_copied, "cp.async.mbarrier.arrive"};
   table["cp.async.commit_group"] = {decode_commit, "cp.async.commit_group"};
   table["cp.async.wait_group"] = {decode_wait, "cp.async.wait_group"};
   table["cp.async.wait_all"] = {decode_wait_all, "cp.async.wait_all"};

@@ -3,7 +3,6 @@
 // Source: PTX ISA, "Data Movement and Conversion Instructions: ld, st".
 // Cache operators, eviction priorities, cache hints, scopes and ordering modifiers change no result here: one warp at a
 // time runs, in program order. They are parsed strictly all the same.
-#include <algorithm>
 #include <cstring>
 
 #include "lanes.h"
@@ -122,19 +121,12 @@ void set_registers(Decoding& d, MemoryAccess& access, const ptx::Operand& operan
   }
 }
 
-void narrow_shared_granule(Decoding& d, MemorySpace space, uint32_t num_bytes) {
-  const bool may_be_shared = space == MemorySpace::generic || space == MemorySpace::shared_cta || space == MemorySpace::shared_cluster;
-  uint32_t& narrowest = d.context.program.narrowest_shared_bytes;
-  if (may_be_shared) narrowest = std::min(narrowest, num_bytes);
-}
-
 void set_address(Decoding& d, MemoryAccess& access, const ptx::Operand& operand) {
   const AddressOperand address = d.address(operand);
   d.op.a = address.row;
   d.op.immediate = address.offset;
   access.address_is_32_bits = address.bits == 32;
   if (operand.items.size() != 1) d.malformed("the address has more than one part");
-  narrow_shared_granule(d, access.space, access.total_bytes);
 }
 
 Pipe pipe_of(MemorySpace space) {
@@ -165,6 +157,7 @@ void decode_st(Decoding& d) {
   d.require_operands(2, 3);
   set_address(d, access, d.operand(0));
   set_registers(d, access, d.operand(1));
+  tell_store_width(d, access.space, access.total_bytes);
   d.op.pipe = pipe_of(access.space);
   d.op.execute = &store;
   d.op.detail = d.keep(std::move(access));

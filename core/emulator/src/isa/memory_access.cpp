@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "memory_access.h"
 
+#include <algorithm>
+
 #include "../hazard/detector.h"
 
 namespace opdeck::emu {
@@ -19,13 +21,20 @@ AccessMode access_mode(Access access, Ordering ordering) {
     case Access::write: return weak ? AccessMode::write : AccessMode::strong_write;
     case Access::read_write: break;
   }
-  return AccessMode::atomic;
+  return weak ? AccessMode::reduction : AccessMode::atomic;
 }
 
 // A generic access of shared memory, which the hazard checks see.
 uint8_t* accessed_shared(Warp& warp, uint8_t* pointer, uint64_t address, uint32_t num_bytes, AccessMode mode) {
   if (ClusterHazards* hazards = hazards_of(warp))
     hazards->access_shared(warp, static_cast<uint32_t>(address), num_bytes, mode);
+  return pointer;
+}
+
+uint8_t* accessed_global(Warp& warp, uint64_t address, uint32_t num_bytes, Access access, AccessMode mode) {
+  uint8_t* const pointer = warp.launch.memory.access(address, num_bytes, access);
+  ClusterHazards* const hazards = hazards_of(warp);
+  if (hazards != nullptr && !warp.launch.memory.is_read_only(address)) hazards->access_global(warp, address, num_bytes, mode);
   return pointer;
 }
 
@@ -61,7 +70,7 @@ uint8_t* memory_pointer(Warp& warp, uint32_t lane, MemorySpace space, uint64_t a
                         Access access, Ordering ordering) {
   const AccessMode mode = access_mode(access, ordering);
   switch (space) {
-    case MemorySpace::global:
+    case MemorySpace::global: return accessed_global(warp, address, num_bytes, access, mode);
     case MemorySpace::constant:
       return warp.launch.memory.access(address, num_bytes, access);
     case MemorySpace::shared_cta:
@@ -75,7 +84,7 @@ uint8_t* memory_pointer(Warp& warp, uint32_t lane, MemorySpace space, uint64_t a
     case MemorySpace::generic: break;
   }
   switch (space_of(address)) {
-    case Space::global: return warp.launch.memory.access(address, num_bytes, access);
+    case Space::global: return accessed_global(warp, address, num_bytes, access, mode);
     case Space::shared:
       return accessed_shared(warp, shared_cluster_pointer(warp, address - kSharedWindow, num_bytes),
                              address - kSharedWindow, num_bytes, mode);
@@ -84,6 +93,15 @@ uint8_t* memory_pointer(Warp& warp, uint32_t lane, MemorySpace space, uint64_t a
     case Space::none: break;
   }
   throw EmulatorError(Fault::illegal_address, "generic address " + std::to_string(address) + " lies in no state space");
+}
+
+void tell_store_width(Decoding& d, MemorySpace space, uint32_t num_bytes) {
+  Program& program = d.context.program;
+  const bool generic = space == MemorySpace::generic;
+  if (generic || space == MemorySpace::shared_cta || space == MemorySpace::shared_cluster)
+    program.narrowest_shared_bytes = std::min(program.narrowest_shared_bytes, num_bytes);
+  if (generic || space == MemorySpace::global)
+    program.narrowest_global_bytes = std::min(program.narrowest_global_bytes, num_bytes);
 }
 
 MemorySpace take_space(Decoding& d) {

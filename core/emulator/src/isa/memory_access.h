@@ -30,7 +30,8 @@ uint8_t* local_pointer(Warp& warp, uint32_t lane, uint64_t offset, uint32_t num_
 uint8_t* shared_cta_pointer(Warp& warp, uint64_t address, uint32_t num_bytes);
 uint8_t* shared_cluster_pointer(Warp& warp, uint64_t address, uint32_t num_bytes);
 // By space; `access` matters for global memory.
-enum class Ordering : uint8_t { weak, strong };  // strong: volatile, relaxed, acquire, release
+// strong: volatile, relaxed, acquire, release; an atomic that returns a value (weak: one that does not).
+enum class Ordering : uint8_t { weak, strong };
 uint8_t* memory_pointer(Warp& warp, uint32_t lane, MemorySpace space, uint64_t address, uint32_t num_bytes, Access access,
                         Ordering ordering = Ordering::weak);
 
@@ -46,6 +47,9 @@ inline uint32_t shared_operand(Warp& warp, const AddressOperand& operand, uint32
   const uint64_t base = operand.bits == 32 ? warp.row<uint32_t>(operand.row)[lane] : warp.row<uint64_t>(operand.row)[lane];
   return static_cast<uint32_t>(base + static_cast<uint64_t>(operand.offset));
 }
+
+// A store of this width exists: the hazard checks tell granules of that size apart.
+void tell_store_width(Decoding& d, MemorySpace space, uint32_t num_bytes);
 
 // Takes .global, .shared, .shared::cta, ...; generic when there is none.
 MemorySpace take_space(Decoding& d);

@@ -80,6 +80,13 @@ void set_shared_address(Warp& warp, const TensorCopyDetail& detail, uint32_t lan
   warp.cta.cluster.shared_pointer(box.shared_address, box.map.box_bytes());
 }
 
+template <class Visit>
+void for_each_run_inside(const Box& box, const Visit& visit) {
+  for_each_run(box.map, box.at.data(), [&](const TileRun& run) {
+    if (run.in_bounds) visit(run);
+  });
+}
+
 // One box from global memory into the shared memory of one CTA.
 void load_box(GlobalMemory& memory, const Box& box, uint8_t* shared) {
   const bool padded = box.map.shared_bytes(16) != box.map.global_bytes(16);
@@ -125,6 +132,10 @@ Flow load_tensor(Warp& warp, const Op& op) {
       for_each_lane(ctas, [&](uint32_t rank) {
         const uint32_t target = shared_address(rank, shared_offset(box.shared_address));
         signals[rank] = hazards->load_bulk(warp, {target, box.map.box_bytes(), box.map.swizzle}, signal_address(rank));
+        if (launch.memory.is_read_only(box.map.base)) return;
+        for_each_run_inside(box, [&](const TileRun& run) {
+          hazards->read_global_bulk(warp, signal_address(rank), run.global_address, run.global_bytes);
+        });
       });
     submit_async(warp, AsyncQueue::kUnordered, [&cluster, &launch, box, ctas, signals, signal_address] {
       for_each_lane(ctas, [&](uint32_t rank) {
@@ -183,8 +194,12 @@ Flow store_tensor(Warp& warp, const Op& op) {
     const uint8_t* const shared = warp.cta.shared();
     if (shared_rank(box->shared_address) != warp.cta.rank)
       throw EmulatorError(Fault::illegal_address, "the source is not in the shared memory of the executing CTA");
-    if (ClusterHazards* hazards = hazards_of(warp))
+    if (ClusterHazards* hazards = hazards_of(warp)) {
       hazards->store_bulk(warp, lane, {box->shared_address, box->map.box_bytes(), box->map.swizzle});
+      for_each_run_inside(*box, [&](const TileRun& run) {
+        hazards->write_global_bulk(warp, lane, run.global_address, run.global_bytes, reduces ? Site::kStrong : 0);
+      });
+    }
     auto bytes = std::make_shared<std::vector<uint8_t>>();
     Launch& launch = warp.launch;
     const ReduceOp reduction = detail.reduction;

@@ -166,7 +166,7 @@ Flow commit(Warp& warp, const Op& op) {
   Signal signal;
   if (ClusterHazards* hazards = hazards_of(warp)) {
     for_each_lane(ctas, [&](uint32_t rank) { hazards->use_mbarrier(warp, shared_address(rank, shared_offset(mbarrier))); });
-    signal = hazards->commit_tensor(warp, *pair.ctas[0]);
+    signal = hazards->commit_tensor(warp, *pair.ctas[0], ctas);
   }
   submit_async(warp, pair.stream(), [&cluster, &launch, ctas, mbarrier, signal] {
     for_each_lane(ctas, [&](uint32_t rank) {

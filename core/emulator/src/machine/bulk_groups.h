@@ -6,6 +6,7 @@
 #include <array>
 #include <cstdint>
 #include <deque>
+#include <functional>
 #include <memory>
 
 #include "warp.h"
@@ -48,9 +49,24 @@ class GroupQueue {
   std::deque<std::shared_ptr<BulkGroup>> committed_;
 };
 
+// The cp.async of a lane between two cp.async.mbarrier.arrive.
+struct CopyBatch {
+  uint32_t pending = 0;           // copies, and one for the batch before
+  std::function<void()> on_done;  // of a batch that has its arrival
+  void finish_one() {
+    if (--pending == 0 && on_done) on_done();
+  }
+};
+
 struct BulkGroups {
   std::array<GroupQueue, kWarpLanes> bulk;      // cp.async.bulk
   std::array<GroupQueue, kWarpLanes> per_thread;  // cp.async
+  std::array<std::shared_ptr<CopyBatch>, kWarpLanes> batches;  // the open ones of cp.async
+
+  const std::shared_ptr<CopyBatch>& open_batch(uint32_t lane) {
+    if (!batches[lane]) batches[lane] = std::make_shared<CopyBatch>();
+    return batches[lane];
+  }
 
   static BulkGroups& of(Warp& warp) {
     if (!warp.bulk_groups) warp.bulk_groups = std::make_unique<BulkGroups>();

@@ -124,9 +124,6 @@ void Cta::check_clean_exit() const {
                           std::to_string(index[2]) + ") exited with ";
   if (const uint32_t columns = tmem_allocator.num_allocated_columns(); columns != 0)
     throw EmulatorError(Fault::failed, who + std::to_string(columns) + " columns of tensor memory allocated");
-  if (outstanding_shared_reads != 0)
-    throw EmulatorError(Fault::failed, who + std::to_string(outstanding_shared_reads) +
-                                           " bulk copies that still read its shared memory (a wait_group.read is missing)");
   for (size_t i = 0; i < named_barriers.size(); ++i)
     if (named_barriers[i].arrived_threads != 0)
       throw EmulatorError(Fault::failed, who + std::to_string(named_barriers[i].arrived_threads) + " of " +
@@ -260,6 +257,14 @@ uint64_t Cluster::arrive_mbarrier(uint32_t address, uint32_t count, int32_t expe
   barrier.pending -= count;
   update_mbarrier(pointer, barrier);
   return word;
+}
+
+void Cluster::add_mbarrier_arrival(uint32_t address) {
+  Mbarrier barrier = read_mbarrier(address);
+  if (++barrier.pending > Mbarrier::kMaxCount)
+    throw EmulatorError(Fault::illegal_instruction, "mbarrier at shared address " + hex(address) +
+                                                        ": more than 2^20 - 1 arrivals are pending");
+  update_mbarrier(mbarrier_pointer(address, true), barrier);
 }
 
 uint64_t Cluster::arrive_drop_mbarrier(uint32_t address, uint32_t count, int32_t expect_bytes) {

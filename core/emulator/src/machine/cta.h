@@ -76,7 +76,6 @@ class Cta {
   std::array<WarpgroupMeeting, 8> warpgroups;
   TmemAllocator tmem_allocator;
   std::unordered_set<uint32_t> mbarriers;  // offsets of the live ones
-  uint32_t outstanding_shared_reads = 0;   // bulk copies that still read this CTA's shared memory
 
  private:
   uint32_t* tmem_words();
@@ -104,6 +103,7 @@ class Cluster {
   Mbarrier read_mbarrier(uint32_t address);
   // Returns the state before (the token of mbarrier.arrive).
   uint64_t arrive_mbarrier(uint32_t address, uint32_t count, int32_t expect_bytes);
+  void add_mbarrier_arrival(uint32_t address);  // one more is pending in this phase
   void expect_mbarrier_tx(uint32_t address, int32_t bytes);  // negative: complete_tx
   uint64_t arrive_drop_mbarrier(uint32_t address, uint32_t count, int32_t expect_bytes);
 

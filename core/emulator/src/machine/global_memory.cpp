@@ -162,6 +162,33 @@ void GlobalMemory::fail(uint64_t address, uint64_t num_bytes, Access access, con
   throw EmulatorError(Fault::illegal_address, text);
 }
 
+const Region* GlobalMemory::find(uint64_t address) const {
+  if (last_ != nullptr && last_->contains(address, 1)) return last_;
+  for (const Region& region : tensors_)
+    if (region.contains(address, 1)) return &region;
+  for (const auto& block : blocks_)
+    if (block->region.contains(address, 1)) return &block->region;
+  for (const Region& region : variables_)
+    if (region.contains(address, 1)) return &region;
+  return nullptr;
+}
+
+bool GlobalMemory::is_read_only(uint64_t address) const {
+  const Region* region = find(address);
+  return region != nullptr && region->is_read_only();
+}
+
+uint64_t GlobalMemory::base_of(uint64_t address) const {
+  const Region* region = find(address);
+  return region != nullptr ? region->begin() : 0;
+}
+
+std::string GlobalMemory::describe(uint64_t address) const {
+  const Region* region = find(address);
+  if (region == nullptr) return "global address " + hex(address);
+  return "byte " + std::to_string(address - region->begin()) + " of '" + region->name() + "'";
+}
+
 void GlobalMemory::set_tensors(const opdeck_emu_tensor* tensors, uint32_t num_tensors) {
   clear_tensors();
   for (uint32_t i = 0; i < num_tensors; ++i) tensors_.push_back(Region::from_tensor(tensors[i]));

@@ -32,6 +32,7 @@ class Region {
   std::string check(uint64_t address, uint64_t num_bytes, Access access);
 
   const std::string& name() const { return name_; }
+  bool is_read_only() const { return allowed_ == Access::read; }
   uint64_t begin() const { return begin_; }
   uint64_t size_bytes() const { return size_bytes_; }
 
@@ -59,6 +60,11 @@ class GlobalMemory {
   // Host pointer of an access that is legal; throws EmulatorError (illegal address) else.
   uint8_t* access(uint64_t address, uint64_t num_bytes, Access access);
 
+  // Of the region around an address that access() allowed: whether a launch can only read it, its start, and the place as text.
+  bool is_read_only(uint64_t address) const;
+  uint64_t base_of(uint64_t address) const;
+  std::string describe(uint64_t address) const;
+
   void set_tensors(const opdeck_emu_tensor* tensors, uint32_t num_tensors);
   void clear_tensors() { tensors_.clear(); last_ = nullptr; }
   // The .global and .const variables of the kernel that runs next.
@@ -78,6 +84,8 @@ class GlobalMemory {
     uint64_t memory_bytes = 0;
   };
   [[noreturn]] void fail(uint64_t address, uint64_t num_bytes, Access access, const std::string& reason) const;
+
+  const Region* find(uint64_t address) const;
 
   std::vector<Region> tensors_, variables_;
   std::vector<std::unique_ptr<Block>> blocks_;

@@ -4,8 +4,10 @@
 
 #include <array>
 #include <cstdint>
+#include <memory>
 #include <vector>
 
+#include "../hazard/global.h"
 #include "async.h"
 #include "global_memory.h"
 #include "opdeck_emu.h"
@@ -57,6 +59,7 @@ struct Launch {
   std::vector<uint8_t> register_image;
   AsyncQueue async;
   LaunchCounters counters;
+  std::unique_ptr<GlobalHazards> global_hazards;  // where the options ask for them
   ClusterQueue clusters;
   uint64_t epoch = 1;
 };

@@ -99,7 +99,8 @@ struct Program {
   uint32_t static_shared_end = 0;  // shared offset behind the static variables (and the reserved bytes)
   uint32_t dynamic_shared_align = 16;
   uint32_t local_bytes = 0;  // a thread
-  uint32_t narrowest_shared_bytes = 4;  // of the accesses that shared memory gets, at most 4
+  // The narrowest stores, at most 4 bytes: what hazard checks tell apart.
+  uint32_t narrowest_shared_bytes = 4, narrowest_global_bytes = 4;
   std::vector<TmemConsumer> tmem_consumers;
   std::vector<uint32_t> tmem_consumer_of;  // by op, where there is one
   std::array<uint32_t, 3> required_threads{}, maximum_threads{}, required_cluster{};

@@ -1,0 +1,85 @@
+// SPDX-License-Identifier: Apache-2.0
+// Shadow of global memory over one launch: last write and last read of each granule, and the flags (atomics, volatile,
+// relaxed, acquire, release) through which CTAs synchronise. Owned by machine/launch.h; used by global_access.cpp.
+// Within a cluster, accesses are ordered by its agents' clocks. A cluster as a whole is ordered after another when it
+// acquired a flag that the other one had released. Every strong read acquires and every strong write releases.
+// Limits: of a granule's reads the last one is kept; accesses after the release of a flag count as released with it.
+#pragma once
+
+#include <array>
+#include <memory>
+#include <unordered_map>
+#include <vector>
+
+#include "agent.h"
+
+namespace opdeck::emu {
+
+class ClusterSet {
+ public:
+  bool has(uint32_t cluster) const { return cluster / 64 < words_.size() && (words_[cluster / 64] >> cluster % 64 & 1) != 0; }
+  void add(uint32_t cluster) {
+    if (cluster / 64 >= words_.size()) words_.resize(cluster / 64 + 1, 0);
+    words_[cluster / 64] |= uint64_t{1} << cluster % 64;
+  }
+  void join(const ClusterSet& other) {
+    if (other.words_.size() > words_.size()) words_.resize(other.words_.size(), 0);
+    for (size_t i = 0; i < other.words_.size(); ++i) words_[i] |= other.words_[i];
+  }
+
+ private:
+  std::vector<uint64_t> words_;
+};
+
+struct GlobalCell {
+  ShadowCell access;
+  uint32_t write_cluster = 0, read_cluster = 0;
+};
+
+// What a flag passes on: all that the last cluster to release it knew, and the clusters ordered before.
+struct GlobalFlag {
+  static constexpr uint32_t kNobody = UINT32_MAX;
+  uint32_t cluster = kNobody;
+  Knowledge knows;
+  ClusterSet clusters;
+};
+
+class GlobalHazards {
+ public:
+  explicit GlobalHazards(uint32_t granule_bytes) : granule_bytes_(granule_bytes) {}
+
+  uint32_t add_cluster(std::array<uint32_t, 3> first_cta) {
+    first_ctas_.push_back(first_cta);
+    return static_cast<uint32_t>(first_ctas_.size() - 1);
+  }
+  const std::array<uint32_t, 3>& first_cta(uint32_t cluster) const { return first_ctas_[cluster]; }
+  GlobalFlag& flag(uint64_t address) { return flags_[address / 4]; }
+
+  // visit(cell, address) for each granule of the range.
+  template <class Visit>
+  void for_each_cell(uint64_t address, uint64_t num_bytes, Visit&& visit) {
+    for (uint64_t i = address / granule_bytes_; i <= (address + num_bytes - 1) / granule_bytes_; ++i)
+      visit(page(i / kPageCells)[i % kPageCells], i * granule_bytes_);
+  }
+
+ private:
+  static constexpr uint64_t kPageCells = 1024;
+  using Page = std::array<GlobalCell, kPageCells>;
+  Page& page(uint64_t idx) {
+    if (idx == last_idx_ && last_ != nullptr) return *last_;
+    std::unique_ptr<Page>& found = pages_[idx];
+    if (!found) found = std::make_unique<Page>();
+    last_idx_ = idx;
+    last_ = found.get();
+    return *last_;
+  }
+
+  uint32_t granule_bytes_;
+  std::vector<std::array<uint32_t, 3>> first_ctas_;
+  std::unordered_map<uint64_t, std::unique_ptr<Page>> pages_;
+  std::unordered_map<uint64_t, GlobalFlag> flags_;
+  uint64_t last_idx_ = 0;
+  Page* last_ = nullptr;
+};
+
+}  // namespace opdeck::emu
