@@ -8,7 +8,7 @@ import ctypes
 
 import numpy as np
 import pytest
-from emulator_driver import WRITE, Emulator, EmulatorError, Launch, Tensor, module_text, run, run_body
+from emulator_driver import WRITE, Emulator, EmulatorError, Launch, Schedule, Tensor, module_text, run, run_body
 
 INVALID_VALUE, NO_BINARY, INVALID_PTX, NOT_FOUND, ILLEGAL_INSTRUCTION, NOT_SUPPORTED = 1, 209, 218, 500, 715, 801
 
@@ -118,7 +118,7 @@ def test_image_that_is_nothing(emulator: Emulator):
 def test_unknown_cubin_is_named_by_its_hash(emulator: Emulator):
     header = bytearray(64)
     header[:5] = b"\x7fELF\x02"
-    with pytest.raises(EmulatorError, match="no PTX is registered for the cubin with SHA-256 [0-9a-f]{64}") as caught:
+    with pytest.raises(EmulatorError, match=r"no PTX is registered for the cubin with SHA-256 [0-9a-f]{64}") as caught:
         emulator.load(bytes(header))
     assert caught.value.code == NO_BINARY
 
@@ -226,8 +226,6 @@ def test_error_report_names_kernel_cta_warp_and_line(emulator: Emulator):
 
 
 def test_sessions_do_not_nest(emulator: Emulator):
-    from emulator_driver import Schedule
-
     emulator.begin([], Schedule())
     with pytest.raises(EmulatorError, match="this thread is in a session"):
         emulator.begin([], Schedule())
