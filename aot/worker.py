@@ -23,6 +23,7 @@ from typing import IO, Any
 
 from opdeck.aot.compile import CompileRequest
 from opdeck.core.errors import PackError
+from opdeck.core.fusion import Fusion
 
 _LENGTH = struct.Struct("<Q")
 _NUM_TAIL_CHARS = 4000
@@ -87,10 +88,7 @@ class _Worker:
         assert self._process.stdin is not None
         assert self._process.stdout is not None
         variant_id = request.variant.id
-        try:
-            message = pickle.dumps(request)
-        except Exception as error:
-            raise PackError(f"{variant_id}: cannot be sent to a compiler process ({error})") from error
+        message = _pickled(request)
         try:
             _write(self._process.stdin, message)
             failure = pickle.loads(_read(self._process.stdout))
@@ -102,6 +100,26 @@ class _Worker:
     def _log_tail(self) -> str:
         self._log.seek(0)
         return self._log.read()[-_NUM_TAIL_CHARS:].decode(errors="replace").strip()
+
+
+def _pickled(request: CompileRequest) -> bytes:
+    """The message of a request. A worker imports the classes of its fusion by their names."""
+    variant = request.variant
+    for fusion in _with_nested(variant.fusion):
+        if type(fusion).__module__ == "__main__":
+            got = f"{type(fusion).__qualname__}, a class of the program that runs"
+            raise PackError(f"{variant.id}: got {got}, want one of a module that a compiler process can import")
+    try:
+        return pickle.dumps(request)
+    except Exception as error:
+        raise PackError(f"{variant.id}: cannot be sent to a compiler process ({error})") from error
+
+
+def _with_nested(fusion: Fusion | None) -> Iterator[Fusion]:
+    if fusion is not None:
+        yield fusion
+        for _, inner in fusion.nested():
+            yield from _with_nested(inner)
 
 
 def _worker_environment() -> dict[str, str]:

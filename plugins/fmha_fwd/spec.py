@@ -89,6 +89,9 @@ def call(
     device: "cuda:N", "emulator:sm_100a", "cpu", a Device, or None: OPDECK_DEVICE, else where the arrays are.
     stream: a CUstream address or an object with `cuda_stream` or `__cuda_stream__`; None is the current one.
 
+    Scores times softmax_scale may reach 1e8 on a GPU: beyond, the fp32 exponents of a row cannot be told apart, and its
+    results may be 0 or NaN.
+
     Returns out, or (out, lse) with return_lse. A query that sees no key gets O = 0 and LSE = -inf.
     Raises: ArgumentError, ArgumentTypeError (naming argument, got, wanted), Unsupported (a reason a variant).
     """

@@ -17,6 +17,7 @@ from copy_plugin.family import NUM_COLS, SCHEMA, Affine, rows
 from opdeck.aot import ensure, toolchain
 from opdeck.aot.cache import kernel_key
 from opdeck.aot.compile import CompileRequest
+from opdeck.aot.worker import compile_all
 from opdeck.core.errors import PackError
 from opdeck.core.fusion.identity import source_hashes
 from opdeck.core.schema import Rule
@@ -99,6 +100,15 @@ def test_a_failed_compile_leaves_nothing(tmp_path: Path, monkeypatch: pytest.Mon
     with pytest.raises(PackError, match="no such tile"):
         ensure(row, SCHEMA)
     assert [path for path in tmp_path.rglob("*") if path.is_file()] == []
+
+
+def test_a_fusion_of_the_program_that_runs_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    """A compiler process does not run the caller's program, so it has no such class."""
+    affine = Affine(np.zeros(NUM_COLS, np.float32)).without_values()
+    monkeypatch.setattr(Affine, "__module__", "__main__")
+    request = CompileRequest(SCHEMA, dataclasses.replace(PLAIN, fusion=affine), tmp_path)
+    with pytest.raises(PackError, match="got Affine, a class of the program that runs, want one of a module that"):
+        list(compile_all([request], num_jobs=1))
 
 
 def test_a_missing_compiler_is_named_before_anything_is_compiled(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
