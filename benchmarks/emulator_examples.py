@@ -19,6 +19,7 @@ import ctypes
 import fnmatch
 import json
 import os
+import re
 import runpy
 import subprocess
 import sys
@@ -126,7 +127,8 @@ SCHEDULES = ("lazy", "random:1", "random:2")  # besides eager
 class Outcome:
     """What a case's process says. relative_error: largest ||x - ref|| / ||ref||. The counts are of the main kernel.
 
-    seconds: of its emulation. schedules: how many bytes differed from those of eager, most of all calls.
+    seconds: of its emulation. schedules: how many bytes differed from those of eager, most of all calls. hazard: what the
+    detector stopped an earlier run for; this one is without it then.
     """
 
     status: str = "did not run"
@@ -140,6 +142,7 @@ class Outcome:
     seconds: float = 0.0
     wall_seconds: float = 0.0
     schedules: dict[str, int] = field(default_factory=dict)
+    hazard: str = ""
 
 
 def run_case(case: Case, cutlass: Path) -> Outcome:
@@ -308,12 +311,12 @@ def result_file(case: Case, logs: Path) -> Path:
     return logs / ("".join(c if c.isalnum() else "_" for c in case.name) + ".json")
 
 
-def run_in_process(case: Case, options: argparse.Namespace) -> Outcome:
+def run_in_process(case: Case, options: argparse.Namespace, hazards: str) -> Outcome:
     """A case in a process of its own; what that prints goes to a log."""
     result = result_file(case, options.logs)
     log = result.with_suffix(".log")
     command = [sys.executable, __file__, str(options.cutlass), "--only", case.name, "--result", str(result)]
-    environment = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONWARNINGS": "ignore"}
+    environment = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONWARNINGS": "ignore", "OPDECK_HAZARDS": hazards}
     died = Outcome(f"stopped: the process died, see {log.name}")
     result.write_text(json.dumps(asdict(died)))
     with log.open("w") as output:
@@ -324,9 +327,21 @@ def run_in_process(case: Case, options: argparse.Namespace) -> Outcome:
     return Outcome(**json.loads(result.read_text()))
 
 
+def run_with_hazards(case: Case, options: argparse.Namespace) -> Outcome:
+    """A case with the hazard detector; when that stops it, once more without, for what comes out."""
+    outcome = run_in_process(case, options, "on")
+    found = re.search(r"hazard \[.*", outcome.status)
+    if found is None:
+        return outcome
+    outcome = run_in_process(case, options, "off")
+    outcome.hazard = found[0]
+    result_file(case, options.logs).write_text(json.dumps(asdict(outcome)))
+    return outcome
+
+
 def table(logs: Path) -> str:
     """Rows of Markdown, of all the cases that have an outcome."""
-    columns = ("example", "arch", "arguments", "result", "relative error", "largest error", "other schedules",
+    columns = ("example", "arch", "arguments", "result", "relative error", "largest error", "other schedules", "hazards",
                "CTAs", "warp-instructions", "MACs", "seconds")  # fmt: skip
     lines = ["| " + " | ".join(columns) + " |", "|---" * len(columns) + "|"]
     for case in CASES:
@@ -337,8 +352,8 @@ def table(logs: Path) -> str:
         schedules = {-1: "", 0: "same bits"}.get(differing, f"{differing} bytes differ")
         errors = (f"{error:.1e}" if error >= 0 else "" for error in (outcome.relative_error, outcome.max_abs_error))
         counts = map(str, (outcome.num_ctas, outcome.warp_instructions, outcome.mma_macs))
-        cells = (case.name, case.arch, f"`{case.arguments.strip()}`", outcome.status, *errors, schedules, *counts,
-                 f"{outcome.seconds:.2f}")  # fmt: skip
+        cells = (case.name, case.arch, f"`{case.arguments.strip()}`", outcome.status, *errors, schedules,
+                 outcome.hazard or "none", *counts, f"{outcome.seconds:.2f}")  # fmt: skip
         lines.append("| " + " | ".join(cell.replace("|", "/") for cell in cells) + " |")
     return "\n".join(lines) + "\n"
 
@@ -359,7 +374,7 @@ def main() -> None:
         return
     options.logs.mkdir(parents=True, exist_ok=True)
     for case in cases:
-        outcome = run_in_process(case, options)
+        outcome = run_with_hazards(case, options)
         print(f"{case.name}: {outcome.status}; relative error {outcome.relative_error:.1e}; {outcome.schedules}; "
               f"{outcome.seconds:.2f} s of {outcome.wall_seconds:.0f} s", flush=True)  # fmt: skip
     if options.write is not None:

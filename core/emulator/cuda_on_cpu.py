@@ -94,8 +94,9 @@ def redirect_cuda(attachment: Attachment) -> None:
     success = driver.CUresult.CUDA_SUCCESS
     driver.cuInit = _always((success,))
     driver.cuDeviceGetCount = _always((success, 1))
-    testing: Any = importlib.import_module("cutlass.cute.testing")
-    testing.benchmark = _always(math.nan)
+    for name in ("cutlass.testing", "cutlass.cute.testing"):
+        testing: Any = importlib.import_module(name)
+        testing.benchmark = _always(math.nan)
 
 
 def _redirect_tensors(torch: Any) -> None:
