@@ -127,8 +127,8 @@ SCHEDULES = ("lazy", "random:1", "random:2")  # besides eager
 class Outcome:
     """What a case's process says. relative_error: largest ||x - ref|| / ||ref||. The counts are of the main kernel.
 
-    seconds: of its emulation. schedules: how many bytes differed from those of eager, most of all calls. hazard: what the
-    detector stopped an earlier run for; this one is without it then.
+    seconds: of its emulation. schedules: how many bytes differed from those of eager, most of all calls. hazard: what
+    the detector stopped an earlier run for; this one is without it then.
     """
 
     status: str = "did not run"
@@ -341,8 +341,8 @@ def run_with_hazards(case: Case, options: argparse.Namespace) -> Outcome:
 
 def table(logs: Path) -> str:
     """Rows of Markdown, of all the cases that have an outcome."""
-    columns = ("example", "arch", "arguments", "result", "relative error", "largest error", "other schedules", "hazards",
-               "CTAs", "warp-instructions", "MACs", "seconds")  # fmt: skip
+    columns = ("example", "arch", "arguments", "result", "relative error", "largest error", "other schedules",
+               "hazards", "CTAs", "warp-instructions", "MACs", "seconds")  # fmt: skip
     lines = ["| " + " | ".join(columns) + " |", "|---" * len(columns) + "|"]
     for case in CASES:
         if not result_file(case, logs).exists():
