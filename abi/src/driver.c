@@ -5,6 +5,7 @@
  */
 #include "driver.h"
 
+#include "object_check.h"
 #include "text.h"
 
 #include <dlfcn.h>
@@ -108,6 +109,9 @@ static opdeck_status start(od_driver *driver) {
 
 static opdeck_status open_library(od_driver *driver) {
   if (driver->kind == OD_DRIVER_NONE) return OPDECK_OK;
+  if (driver->kind == OD_DRIVER_EMULATOR && strchr(driver->library, '/') != NULL &&
+      od_check_object(driver->library) != OPDECK_OK)
+    return od_fail(OPDECK_NO_DRIVER, "cannot open the driver: %s", opdeck_last_error());
   void *library = dlopen(driver->library, RTLD_NOW | RTLD_LOCAL);
   if (library == NULL) return od_fail(OPDECK_NO_DRIVER, "cannot open the driver: %s", dlerror());
   opdeck_status status = driver->kind == OD_DRIVER_EMULATOR ? fill_emulator(driver, library) : OPDECK_OK;

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * object_check.c: finds packs that were cut short, by a full disk or a broken download; called by loader.c.
+ * object_check.c: finds packs and emulators that were cut short, by a full disk or a broken download; called by
+ * loader.c and driver.c.
  * Source: ELF-64 object file format (elf(5)): the segments and the section headers, which linkers write last.
  * Limits: a file that is changed while it is open, or whose bytes are wrong, is not found.
  */
@@ -44,7 +45,7 @@ static opdeck_status check_file(const char *path, int fd) {
   const uint64_t file_bytes = (uint64_t)file.st_size;
   const ssize_t num_read = pread(fd, &header, sizeof header, 0);
   if (num_read < SELFMAG || memcmp(header.e_ident, ELFMAG, SELFMAG) != 0)
-    return od_fail(OPDECK_PACK, "%s: not a pack: it is no ELF object", path);
+    return od_fail(OPDECK_PACK, "%s: it is no ELF object", path);
   if (num_read != (ssize_t)sizeof header) return fail_cut(path, file_bytes);
   if (header.e_ident[EI_CLASS] != ELFCLASS64 || header.e_phentsize != sizeof(Elf64_Phdr)) return OPDECK_OK;
   if (!is_inside(header.e_shoff, (uint64_t)header.e_shnum * header.e_shentsize, file_bytes))
