@@ -65,7 +65,7 @@ class Variant:
 
 def spoilt(lines: list[str], idx: int) -> Iterator[tuple[str, str, str]]:
     """(name, replacement of the line, kinds joined by |) for each annotation of a line."""
-    code, *notes = lines[idx].split(" // ") if not lines[idx].lstrip().startswith("//") else ("", lines[idx].lstrip()[3:])
+    code, *notes = re.sub(r"^\s*// ", " // ", lines[idx]).split(" // ")
     for note in notes:
         if match := re.fullmatch(r"needed: (\S+)", note):
             yield f"without line {idx + 1}: {code.strip()}", "", match[1]
@@ -85,7 +85,8 @@ def variants(kernel: str) -> Iterator[Variant]:
     lines = text.split("\n")
     for idx in range(len(lines)):
         for name, line, kinds in spoilt(lines, idx):
-            yield Variant(kernel, name, "\n".join([*lines[:idx], line, *lines[idx + 1 :]]), tuple(filter(None, kinds.split("|"))))
+            changed = "\n".join([*lines[:idx], line, *lines[idx + 1 :]])
+            yield Variant(kernel, name, changed, tuple(filter(None, kinds.split("|"))))
 
 
 VARIANTS = [variant for path in sorted(FOLDER.glob("*.ptx")) for variant in variants(path.stem)]
@@ -141,5 +142,6 @@ def test_report_names_both_sides(emulator: Emulator):
     (variant,) = [v for v in VARIANTS if v.kernel == "shared" and "added: @%p1 st.shared" in v.name]
     with pytest.raises(EmulatorError) as caught:
         launch(emulator, variant, SCHEDULES[0])
-    for part in ("CTA (0, 0, 0), warp 1", "PTX line 24", "`st.shared.b32` at PTX line 23", "of warp 0", "shared address 0x"):
+    writer, other = "CTA (0, 0, 0), warp 1", "`st.shared.b32` at PTX line 23 of warp 0, CTA (0, 0, 0)"
+    for part in (writer, "PTX line 24", other, "shared address 0x"):
         assert part in caught.value.text
