@@ -17,6 +17,7 @@ from dataclasses import dataclass, field
 import pluggy
 
 from opdeck.core import hookspecs
+from opdeck.core.arch import arch as arch_row
 from opdeck.core.errors import ArgumentError, PluginError
 from opdeck.core.family import Family
 from opdeck.core.fusion import Fusion
@@ -66,10 +67,18 @@ class Registry:
     def variants(
         self, family: str | None = None, arch: str | None = None, fusion: str | None = None
     ) -> tuple[Variant, ...]:
-        """Rows in priority order; arch ("sm_100a", "cpu") and fusion (a canonical name) narrow them."""
+        """Rows in priority order; arch ("sm_100a", "cpu") and fusion (a canonical name, "none") narrow them.
+
+        Raises: ArgumentError for a family, an arch or a fusion that there is not.
+        """
         names = self.families() if family is None else (family,)
         fusions = tuple(self._contents.fusions.values())
-        rows = (row for name in names for row in self.get(name).variants(fusions))
+        rows = [row for name in names for row in self.get(name).variants(fusions)]
+        known = {*self._contents.fusions, *(row.fusion_name for row in rows)}
+        if fusion is not None and fusion not in known:
+            raise ArgumentError("fusion", repr(fusion), "|".join(sorted(known)))
+        if arch is not None:
+            arch_row(arch)
         return tuple(row for row in rows if arch in (None, row.arch) and fusion in (None, row.fusion_name))
 
     def fusions(self) -> Mapping[str, Fusion]:

@@ -121,6 +121,10 @@ def test_good_plugin(plugin: MakePlugin) -> None:
     assert registry.problems == ()
     with pytest.raises(ArgumentError, match=r"family: got 'copy', want thrice\|twice"):
         registry.get("copy")
+    with pytest.raises(ArgumentError, match=r"arch: got 'sm_80', want sm_100a\|"):
+        registry.variants(arch="sm_80")
+    with pytest.raises(ArgumentError, match=r"fusion: got 'ring', want good.ring\[width=2\]\|.*\|none"):
+        registry.variants(fusion="ring")
 
 
 @pytest.mark.parametrize("name", list(BROKEN))
