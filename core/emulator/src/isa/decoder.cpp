@@ -5,6 +5,7 @@
 #include "../hazard/tmem_consumers.h"
 #include "../machine/address_space.h"
 #include "decode.h"
+#include "register_rows.h"
 
 namespace opdeck::emu {
 namespace {
@@ -43,9 +44,10 @@ const InstructionTable& instruction_table() {
 }
 
 KernelContext::KernelContext(const ptx::Module& m, const ptx::Kernel& k, Program& p) : module(m), kernel(k), program(p) {
-  register_rows_.reserve(kernel.registers.size());
-  for (const ptx::Register& reg : kernel.registers)
-    register_rows_.push_back(reg.bits == 1 ? allocate(0) : allocate(reg.bits / 8));
+  const RegisterSlots slots = assign_register_slots(kernel);
+  std::vector<uint32_t> slot_rows;
+  for (const uint16_t bits : slots.slot_bits) slot_rows.push_back(allocate(bits == 1 ? 0 : bits / 8));
+  for (const uint32_t slot : slots.slot) register_rows_.push_back(slot_rows[slot]);
   place_variables();
 }
 
