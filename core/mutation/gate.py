@@ -51,6 +51,7 @@ class Fate(enum.Enum):
 
     CAUGHT = "caught"
     VACUOUS = "vacuous"
+    UNCHECKED = "unchecked"
     SURVIVED = "SURVIVED"
 
 
@@ -106,6 +107,8 @@ class MutationGate:
                 changes += _changes(self._intact[problem.name], runs[0])
         if not self._is_executed(mutant):
             return Verdict(mutant, Fate.VACUOUS, "never executed")
+        if mutant.rule.unchecked:
+            return Verdict(mutant, Fate.UNCHECKED, mutant.rule.unchecked)
         if changes:
             return Verdict(mutant, Fate.SURVIVED, changes[0])
         return Verdict(mutant, Fate.VACUOUS, "same results, same happens-before order")

@@ -58,3 +58,9 @@ def test_a_missing_arrive_is_a_deadlock(subject: Subject):
     arrive = next(mutant for mutant in gate(subject).mutants if "expect_tx" in mutant.statement.opcode)
     verdict = gate(subject).judge(arrive)
     assert (verdict.fate, verdict.reason) == (Fate.CAUGHT, "deadlock")
+
+
+@EVERY_KERNEL
+def test_what_the_checks_do_not_ask_for_is_not_called_vacuous(subject: Subject):
+    fence = next(mutant for mutant in gate(subject).mutants if mutant.rule.kind == "mbarrier_init fence")
+    assert gate(subject).judge(fence).fate in (Fate.CAUGHT, Fate.UNCHECKED)
