@@ -10,7 +10,11 @@ AgentId AgentTable::find_or_add(AgentKind kind, uint32_t rank, uint32_t warp_idx
   if (!is_new) return it->second;
   if (size() == Epoch::kMaxAgents)
     throw EmulatorError(Fault::failed, "hazard checks: more than " + std::to_string(Epoch::kMaxAgents) + " agents in a cluster");
-  Agent agent{kind, rank, warp_idx, key};
+  Agent agent;
+  agent.kind = kind;
+  agent.rank = rank;
+  agent.warp_idx = warp_idx;
+  agent.key = key;
   agent.hash = mix_bits(mix_bits(uint64_t{key} << 32 | warp_idx << 16 | rank << 8 | static_cast<uint32_t>(kind)) + 1);
   agents_.push_back(agent);
   return it->second;
@@ -20,19 +24,26 @@ Epoch AgentTable::now(AgentId id) {
   Agent& agent = agents_[id];
   if (agent.sealed) {
     agent.sealed = false;
+    agent.accesses_by_time.push_back(agent.num_accesses);
     if (++agent.time > Epoch::kMaxTime)
       throw EmulatorError(Fault::failed, "hazard checks: an agent's time exceeds " + std::to_string(Epoch::kMaxTime));
   }
   return {id, agent.time};
 }
 
+// 0 for an agent that had done nothing by then, and for a time in progress, which only the agent itself knows.
+uint64_t AgentTable::hash(AgentId id, uint32_t time, uint64_t flip) const {
+  const Agent& agent = agents_[id];
+  if (time == 0 || (time == agent.time && !agent.sealed)) return 0;
+  const uint32_t count = time < agent.time ? agent.accesses_by_time[time - 1] : agent.num_accesses;
+  return count == 0 ? 0 : mix_bits((agent.hash ^ flip) + count);
+}
+
 uint64_t AgentTable::hash(const Knowledge& knowledge) const {
   if (knowledge.is_hashed) return knowledge.hash;
   uint64_t sum = 0;
-  for (AgentId id = 0; id < knowledge.all.size(); ++id)
-    if (const uint32_t time = knowledge.all.get(id); time != 0) sum += mix_bits(agents_[id].hash + time);
-  for (AgentId id = 0; id < knowledge.fenced.size(); ++id)
-    if (const uint32_t time = knowledge.fenced.get(id); time != 0) sum += mix_bits(~agents_[id].hash + time);
+  for (AgentId id = 0; id < knowledge.all.size(); ++id) sum += hash(id, knowledge.all.get(id), 0);
+  for (AgentId id = 0; id < knowledge.fenced.size(); ++id) sum += hash(id, knowledge.fenced.get(id), ~uint64_t{0});
   knowledge.is_hashed = true;
   return knowledge.hash = sum;
 }

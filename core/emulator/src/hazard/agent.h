@@ -29,6 +29,8 @@ struct Agent {
   uint32_t time = 1;
   bool sealed = false;  // what it does next belongs to a new time: somebody may know the present one
   uint64_t hash = 0;    // of its identity
+  uint32_t num_accesses = 0;                // noted in the fingerprint
+  std::vector<uint32_t> accesses_by_time;   // num_accesses at the end of each past time
 
   bool is_generic() const { return kind == AgentKind::warp || kind == AgentKind::thread_copy; }
 };
@@ -41,14 +43,20 @@ class AgentTable {
   AgentId size() const { return static_cast<AgentId>(agents_.size()); }
   // The epoch of what the agent does now; throws when time runs out.
   Epoch now(AgentId id);
-  // A new time: for agents whose operations are told apart one by one.
+  // A new time of one operation: for agents whose operations are told apart one by one.
   Epoch tick(AgentId id) {
     agents_[id].sealed = true;
-    return now(id);
+    const Epoch epoch = now(id);
+    agents_[id].sealed = true;
+    return epoch;
   }
+  Epoch current(AgentId id) const { return {id, agents_[id].time}; }
+  // Of what is known, by the accesses of each agent, so that an arrival which nobody waits for does not change it.
   uint64_t hash(const Knowledge& knowledge) const;
 
  private:
+  uint64_t hash(AgentId id, uint32_t time, uint64_t flip) const;
+
   std::vector<Agent> agents_;
   std::map<std::tuple<AgentKind, uint32_t, uint32_t, uint32_t>, AgentId> ids_;
 };

@@ -12,9 +12,9 @@ Signal ClusterHazards::load_bulk(Warp& warp, const SharedBox& box, uint32_t mbar
   mbarrier(knows, mbarrier_address);
   const AgentId agent = agents_.find_or_add(AgentKind::bulk_load, shared_rank(mbarrier_address), 0, mbarrier_address);
   const Actor actor{agents_.tick(agent), &knows, false, true, site(warp)};
+  seal(state(warp));
   shared_box(actor, box, true);
   auto signal = std::make_shared<Knowledge>(knows);
-  seal(state(warp).agent);
   signal->learn(agent, actor.now.time());
   return signal;
 }
@@ -25,10 +25,10 @@ Signal ClusterHazards::copy_bulk(Warp& warp, const SharedBox& from, uint32_t to,
   mbarrier(knows, mbarrier_address);
   const AgentId agent = agents_.find_or_add(AgentKind::bulk_load, shared_rank(mbarrier_address), 0, mbarrier_address);
   const Actor actor{agents_.tick(agent), &knows, false, true, site(warp)};
+  seal(state(warp));
   shared_box(actor, from, false);
   shared_box(actor, {to, from.num_bytes, Swizzle::none}, true);
   auto signal = std::make_shared<Knowledge>(knows);
-  seal(state(warp).agent);
   signal->learn(agent, actor.now.time());
   return signal;
 }
@@ -44,8 +44,8 @@ void ClusterHazards::store_bulk(Warp& warp, uint32_t lane, const SharedBox& box)
   const Knowledge& knows = state(warp).knows;
   const GroupStream& stream = bulk_stream(warp, lane);
   agents_.tick(stream.writer);
+  seal(state(warp));
   shared_box({agents_.tick(stream.agent), &knows, false, true, site(warp)}, box, false);
-  seal(state(warp).agent);
 }
 
 void ClusterHazards::commit_bulk(Warp& warp, uint32_t lane) {
@@ -68,12 +68,12 @@ void ClusterHazards::copy_thread(Warp& warp, uint32_t address, uint32_t num_byte
 }
 
 Signal ClusterHazards::track_thread_copies(Warp& warp, uint32_t mbarrier_address) {
-  const WarpState& s = state(warp);
+  WarpState& s = state(warp);
   mbarrier(s.knows, mbarrier_address);
   auto signal = std::make_shared<Knowledge>(s.knows);
   signal->learn(s.thread_copies.agent, agents_[s.thread_copies.agent].time);
   seal(s.thread_copies.agent);
-  seal(s.agent);
+  seal(s);
   return signal;
 }
 

@@ -45,7 +45,8 @@ Actor ClusterHazards::actor_of(Warp& warp, uint32_t flags) {
 
 // The fingerprint is a sum, so the order in which independent warps run does not matter.
 void ClusterHazards::note(const Actor& actor, uint64_t where) {
-  fingerprint_ += mix_bits(mix_bits(agents_.hash(*actor.knows) + where) + agents_[actor.now.agent()].hash);
+  Agent& agent = agents_[actor.now.agent()];
+  fingerprint_ += mix_bits(mix_bits(agents_.hash(*actor.knows) + where) + agent.hash + agent.num_accesses++);
 }
 
 void ClusterHazards::access_shared(Warp& warp, uint32_t address, uint32_t num_bytes, AccessMode mode) {
@@ -85,7 +86,7 @@ void ClusterHazards::touch_remote(const Actor& actor, uint32_t rank) {
 void ClusterHazards::fence_async_proxy(Warp& warp) {
   WarpState& s = state(warp);
   s.knows.fence();
-  seal(s.agent);
+  seal(s);
 }
 
 }  // namespace opdeck::emu

@@ -156,6 +156,10 @@ class ClusterHazards {
   Site site(const Warp& warp, uint32_t flags = 0) const { return {warp.pc, warp.warp_idx, warp.cta.rank, flags}; }
   Actor actor_of(Warp& warp, uint32_t flags = 0);
   void seal(AgentId agent) { agents_[agent].sealed = true; }
+  void seal(WarpState& s) {
+    seal(s.agent);
+    s.knows.is_hashed = false;
+  }
   void note(const Actor& actor, uint64_t where);
 
   void shared_range(const Actor& actor, uint32_t address, uint32_t num_bytes, bool writes);

@@ -22,7 +22,7 @@ void ClusterHazards::acquire_shared_flag(Warp& warp, uint32_t address, AccessMod
 void ClusterHazards::release_shared_flag(Warp& warp, uint32_t address, AccessMode mode) {
   if (!writes_flag(mode)) return;
   shared_flags_[address].join(state(warp).knows);
-  seal(state(warp).agent);
+  seal(state(warp));
 }
 
 void ClusterHazards::acquire_global_flag(Warp& warp, uint64_t address) {
@@ -44,7 +44,7 @@ void ClusterHazards::release_global_flag(Warp& warp, uint64_t address) {
   }
   flag.knows.join(state(warp).knows);
   flag.clusters.join(earlier_clusters_);
-  seal(state(warp).agent);
+  seal(state(warp));
 }
 
 void ClusterHazards::access_global(Warp& warp, uint64_t address, uint32_t num_bytes, AccessMode mode) {
@@ -57,12 +57,12 @@ void ClusterHazards::access_global(Warp& warp, uint64_t address, uint32_t num_by
 
 void ClusterHazards::read_global_bulk(Warp& warp, uint32_t mbarrier_address, uint64_t address, uint64_t num_bytes) {
   const AgentId agent = agents_.find_or_add(AgentKind::bulk_load, shared_rank(mbarrier_address), 0, mbarrier_address);
-  global_range({agents_.now(agent), &state(warp).knows, false, true, site(warp)}, address, num_bytes, false);
+  global_range({agents_.current(agent), &state(warp).knows, false, true, site(warp)}, address, num_bytes, false);
 }
 
 void ClusterHazards::write_global_bulk(Warp& warp, uint32_t lane, uint64_t address, uint64_t num_bytes, uint32_t flags) {
   const AgentId agent = state(warp).bulk[lane].writer;
-  global_range({agents_.now(agent), &state(warp).knows, true, true, site(warp, flags)}, address, num_bytes, true);
+  global_range({agents_.current(agent), &state(warp).knows, true, true, site(warp, flags)}, address, num_bytes, true);
 }
 
 Conflict::Why ClusterHazards::against_global(Epoch other, Site other_site, uint32_t cluster, const Actor& actor,

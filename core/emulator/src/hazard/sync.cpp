@@ -48,13 +48,13 @@ void ClusterHazards::invalidate_mbarrier(Warp& warp, uint32_t address) {
 }
 
 void ClusterHazards::arrive_mbarrier(Warp& warp, uint32_t address) {
-  const WarpState& s = state(warp);
+  WarpState& s = state(warp);
   mbarrier(s.knows, address);
   MbarrierState& m = advance_mbarrier(address);
   m.sync.release(m.generation, s.knows);
   const uint32_t rank = shared_rank(address);
   if (rank != warp.cta.rank) ctas_[rank]->touches[s.agent] = {Epoch(s.agent, agents_[s.agent].time), site(warp)};
-  seal(s.agent);
+  seal(s);
 }
 
 void ClusterHazards::use_mbarrier(Warp& warp, uint32_t address) { mbarrier(state(warp).knows, address); }
@@ -75,7 +75,7 @@ void ClusterHazards::wait_mbarrier(Warp& warp, uint32_t address, uint32_t parity
 
 void ClusterHazards::arrive_barrier(Warp& warp, uint32_t barrier_idx, uint64_t generation) {
   ctas_[warp.cta.rank]->barriers[barrier_idx].release(generation, state(warp).knows);
-  seal(state(warp).agent);
+  seal(state(warp));
 }
 
 void ClusterHazards::wait_barrier(Warp& warp, uint32_t barrier_idx, uint64_t generation) {
@@ -84,7 +84,7 @@ void ClusterHazards::wait_barrier(Warp& warp, uint32_t barrier_idx, uint64_t gen
 
 void ClusterHazards::arrive_cluster_barrier(Warp& warp, uint64_t generation) {
   cluster_barrier_.release(generation, state(warp).knows);
-  seal(state(warp).agent);
+  seal(state(warp));
 }
 
 void ClusterHazards::wait_cluster_barrier(Warp& warp, uint64_t generation) {

@@ -87,7 +87,7 @@ ClusterHazards::Pipe& ClusterHazards::pipe(Warp& warp, const Cta& first) {
   Pipe& p = it->second;
   if (is_new) p.agent = agents_.find_or_add(AgentKind::tensor_pipe, first.rank, 0);
   p.knows.join(knows);
-  seal(state(warp).agent);
+  seal(state(warp));
   p.knows.learn(p.agent, agents_.now(p.agent).time());
   return p;
 }
