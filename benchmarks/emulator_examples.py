@@ -128,7 +128,7 @@ class Outcome:
     """What a case's process says. relative_error: largest ||x - ref|| / ||ref||. The counts are of the main kernel.
 
     seconds: of its emulation. schedules: how many bytes differed from those of eager, most of all calls. hazard: what
-    the detector stopped an earlier run for; this one is without it then.
+    the detector stopped an earlier run for; this one is without it then. stopped: what stopped other schedules.
     """
 
     status: str = "did not run"
@@ -142,6 +142,7 @@ class Outcome:
     seconds: float = 0.0
     wall_seconds: float = 0.0
     schedules: dict[str, int] = field(default_factory=dict)
+    stopped: dict[str, str] = field(default_factory=dict)
     hazard: str = ""
 
 
@@ -210,6 +211,8 @@ def _repeat_calls(attachment: Any, outcome: Outcome) -> None:
     import numpy as np
     from cutlass.base_dsl.jit_executor import JitExecutor
 
+    from opdeck.core.errors import OpdeckError
+
     memory = _Memory(attachment.library)
     original = JitExecutor.run_compiled_program
 
@@ -219,7 +222,11 @@ def _repeat_calls(attachment: Any, outcome: Outcome) -> None:
         for schedule in SCHEDULES:
             memory.restore(start)
             attachment.schedule = schedule
-            original(executor, descriptors)
+            try:
+                original(executor, descriptors)
+            except OpdeckError as error:
+                outcome.stopped[schedule] = str(error)
+                continue
             pairs = zip(memory.now(), eager, strict=True)
             differing = sum(int((np.frombuffer(x, np.uint8) != np.frombuffer(y, np.uint8)).sum()) for x, y in pairs)
             outcome.schedules[schedule] = max(outcome.schedules.get(schedule, 0), differing)
@@ -330,7 +337,7 @@ def run_in_process(case: Case, options: argparse.Namespace, hazards: str) -> Out
 def run_with_hazards(case: Case, options: argparse.Namespace) -> Outcome:
     """A case with the hazard detector; when that stops it, once more without, for what comes out."""
     outcome = run_in_process(case, options, "on")
-    found = re.search(r"hazard \[.*", outcome.status)
+    found = re.search(r"hazard \[.*", " ".join((outcome.status, *outcome.stopped.values())))
     if found is None:
         return outcome
     outcome = run_in_process(case, options, "off")
@@ -350,6 +357,7 @@ def table(logs: Path) -> str:
         outcome = Outcome(**json.loads(result_file(case, logs).read_text()))
         differing = max(outcome.schedules.values(), default=-1)
         schedules = {-1: "", 0: "same bits"}.get(differing, f"{differing} bytes differ")
+        schedules = "; ".join((schedules, *(f"{name}: {why}" for name, why in outcome.stopped.items())))
         errors = (f"{error:.1e}" if error >= 0 else "" for error in (outcome.relative_error, outcome.max_abs_error))
         counts = map(str, (outcome.num_ctas, outcome.warp_instructions, outcome.mma_macs))
         cells = (case.name, case.arch, f"`{case.arguments.strip()}`", outcome.status, *errors, schedules,
