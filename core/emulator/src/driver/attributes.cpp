@@ -13,33 +13,33 @@ bool device_attribute(int attribute, int device, int& value) {
   constexpr int kOptIn = static_cast<int>(kMaxDynamicSharedBytes);
   constexpr int kPerSm = kOptIn + static_cast<int>(kReservedSharedBytes);
   static constexpr Attribute kAttributes[] = {
-      {1, {1024, 1024, 1024}},              // threads a block
-      {2, {1024, 1024, 1024}},              // block x, y, z
+      {1, {1024, 1024, 1024}},  // threads a block
+      {2, {1024, 1024, 1024}},  // block x, y, z
       {3, {1024, 1024, 1024}},
       {4, {64, 64, 64}},
       {5, {2147483647, 2147483647, 2147483647}},  // grid x, y, z
       {6, {65535, 65535, 65535}},
       {7, {65535, 65535, 65535}},
-      {8, {49152, 49152, 49152}},           // shared memory a block
-      {9, {65536, 65536, 65536}},           // constant memory
-      {10, {32, 32, 32}},                   // warp size
-      {12, {65536, 65536, 65536}},          // registers a block
-      {13, {1980000, 1965000, 1920000}},    // clock, kHz
-      {16, {132, 148, 148}},                // multiprocessors
+      {8, {49152, 49152, 49152}},              // shared memory a block
+      {9, {65536, 65536, 65536}},              // constant memory
+      {10, {32, 32, 32}},                      // warp size
+      {12, {65536, 65536, 65536}},             // registers a block
+      {13, {1980000, 1965000, 1920000}},       // clock, kHz
+      {16, {132, 148, 148}},                   // multiprocessors
       {38, {52428800, 132644864, 132644864}},  // L2 bytes
-      {39, {2048, 2048, 2048}},             // threads a multiprocessor
-      {41, {1, 1, 1}},                      // unified addressing
-      {75, {9, 10, 10}},                    // compute capability
+      {39, {2048, 2048, 2048}},                // threads a multiprocessor
+      {41, {1, 1, 1}},                         // unified addressing
+      {75, {9, 10, 10}},                       // compute capability
       {76, {0, 0, 3}},
-      {81, {kPerSm, kPerSm, kPerSm}},       // shared memory a multiprocessor
-      {82, {65536, 65536, 65536}},          // registers a multiprocessor
-      {95, {1, 1, 1}},                      // cooperative launch
-      {97, {kOptIn, kOptIn, kOptIn}},       // shared memory a block, opt-in
-      {106, {32, 32, 32}},                  // blocks a multiprocessor
-      {111, {1024, 1024, 1024}},            // reserved shared memory a block
-      {115, {1, 1, 1}},                     // memory pools
-      {120, {1, 1, 1}},                     // clusters
-      {127, {1, 1, 1}},                     // tensor maps
+      {81, {kPerSm, kPerSm, kPerSm}},  // shared memory a multiprocessor
+      {82, {65536, 65536, 65536}},     // registers a multiprocessor
+      {95, {1, 1, 1}},                 // cooperative launch
+      {97, {kOptIn, kOptIn, kOptIn}},  // shared memory a block, opt-in
+      {106, {32, 32, 32}},             // blocks a multiprocessor
+      {111, {1024, 1024, 1024}},       // reserved shared memory a block
+      {115, {1, 1, 1}},                // memory pools
+      {120, {1, 1, 1}},                // clusters
+      {127, {1, 1, 1}},                // tensor maps
   };
   constexpr int kNumAttributes = 160;
   if (attribute < 1 || attribute >= kNumAttributes) return false;

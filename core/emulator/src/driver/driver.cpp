@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The CUDA driver's functions (the list is abi/src/driver_api.h). Called by libopdeck, by exported objects' shims and by
-// anything else that takes libopdeck_emu.so for libcuda.so. Launches run to their end before they return.
+// The CUDA driver's functions (the list is abi/src/driver_api.h). Called by libopdeck, by exported objects' shims and
+// by anything else that takes libopdeck_emu.so for libcuda.so. Launches run to their end before they return.
 #include <algorithm>
 #include <cstring>
 
@@ -51,8 +51,8 @@ Library* load_library(const void* code) {
       break;
     }
     if (text.empty())
-      throw EmulatorError(Fault::no_binary, "no PTX is registered for the cubin with SHA-256 " + sha256 +
-                                                " (opdeck_emu_register_ptx)");
+      throw EmulatorError(Fault::no_binary,
+                          "no PTX is registered for the cubin with SHA-256 " + sha256 + " (opdeck_emu_register_ptx)");
   }
   library->module = ptx::parse_module(text);
   for (const ptx::Kernel& kernel : library->module.kernels) {
@@ -116,12 +116,15 @@ LaunchShape read_shape(const Kernel& kernel, const opdeck_cu_launch_config& conf
       invalid_launch(kernel, "grid " + extents(shape.grid) + " is not a multiple of cluster " + extents(shape.cluster));
   }
   if (program.required_cluster[0] != 0 && shape.cluster != program.required_cluster)
-    invalid_launch(kernel, "cluster " + extents(shape.cluster) + ", .reqnctapercluster is " + extents(program.required_cluster));
+    invalid_launch(
+        kernel, "cluster " + extents(shape.cluster) + ", .reqnctapercluster is " + extents(program.required_cluster));
   const uint32_t cluster_limit = kernel.non_portable_cluster ? kMaxClusterCtas : kPortableClusterCtas;
   if (shape.ctas_per_cluster() > cluster_limit)
-    invalid_launch(kernel, "cluster " + extents(shape.cluster) + " has more than " + std::to_string(cluster_limit) + " CTAs");
+    invalid_launch(kernel,
+                   "cluster " + extents(shape.cluster) + " has more than " + std::to_string(cluster_limit) + " CTAs");
   const uint64_t num_threads = uint64_t{shape.block[0]} * shape.block[1] * shape.block[2];
-  if (num_threads == 0 || num_threads > 1024 || shape.block[2] > 64) invalid_launch(kernel, "block " + extents(shape.block));
+  if (num_threads == 0 || num_threads > 1024 || shape.block[2] > 64)
+    invalid_launch(kernel, "block " + extents(shape.block));
   if (program.required_threads[0] != 0 && shape.block != program.required_threads)
     invalid_launch(kernel, "block " + extents(shape.block) + ", .reqntid is " + extents(program.required_threads));
   const auto& most = program.maximum_threads;
@@ -132,8 +135,9 @@ LaunchShape read_shape(const Kernel& kernel, const opdeck_cu_launch_config& conf
 
 void check_shared_memory(const Kernel& kernel, int device, const LaunchShape& shape) {
   const uint32_t static_bytes = kernel.program.static_shared_end - kReservedSharedBytes;
-  const auto limit = std::max<uint32_t>(static_cast<uint32_t>(kernel.max_dynamic_shared_bytes[static_cast<size_t>(device)]),
-                                        kDefaultDynamicSharedBytes - std::min(static_bytes, kDefaultDynamicSharedBytes));
+  const auto limit =
+      std::max<uint32_t>(static_cast<uint32_t>(kernel.max_dynamic_shared_bytes[static_cast<size_t>(device)]),
+                         kDefaultDynamicSharedBytes - std::min(static_bytes, kDefaultDynamicSharedBytes));
   if (shape.dynamic_shared_bytes > limit)
     invalid_launch(kernel, std::to_string(shape.dynamic_shared_bytes) + " bytes of dynamic shared memory, " +
                                std::to_string(limit) + " are allowed (attribute 8, MAX_DYNAMIC_SHARED_SIZE_BYTES)");
@@ -171,7 +175,8 @@ void launch_kernel(const opdeck_cu_launch_config* config, void* handle, void** p
   Launch launch(kernel.program, shape, s.memory, options);
   launch.parameters.assign(kernel.program.parameter_bytes, 0);
   for (size_t i = 0; i < kernel.program.parameters.size(); ++i) {
-    if (params == nullptr || params[i] == nullptr) invalid_launch(kernel, "parameter " + std::to_string(i) + " is NULL");
+    if (params == nullptr || params[i] == nullptr)
+      invalid_launch(kernel, "parameter " + std::to_string(i) + " is NULL");
     const ParameterSlot& slot = kernel.program.parameters[i];
     std::memcpy(launch.parameters.data() + slot.offset_bytes, params[i], slot.size_bytes);
   }
@@ -195,18 +200,28 @@ int kernel_attribute(const Kernel& kernel, int attribute, int device) {
     case 3: return static_cast<int>(program.local_bytes);
     case 5:
     case 6: return device == 0 ? 90 : device == 1 ? 100 : 103;
-    case 8: return kernel.max_dynamic_shared_bytes[static_cast<size_t>(device)] != 0
-                       ? kernel.max_dynamic_shared_bytes[static_cast<size_t>(device)]
-                       : static_cast<int>(kDefaultDynamicSharedBytes);
+    case 8:
+      return kernel.max_dynamic_shared_bytes[static_cast<size_t>(device)] != 0
+                 ? kernel.max_dynamic_shared_bytes[static_cast<size_t>(device)]
+                 : static_cast<int>(kDefaultDynamicSharedBytes);
     case 14: return kernel.non_portable_cluster ? 1 : 0;
-    case 2: case 4: case 7: case 9: case 10: case 11: case 12: case 13: case 15: return 0;
+    case 2:
+    case 4:
+    case 7:
+    case 9:
+    case 10:
+    case 11:
+    case 12:
+    case 13:
+    case 15: return 0;
     default: invalid("kernel attribute " + std::to_string(attribute));
   }
 }
 
 void set_kernel_attribute(Kernel& kernel, int attribute, int value, int device) {
   if (attribute == 8) {
-    const int limit = static_cast<int>(kMaxDynamicSharedBytes - (kernel.program.static_shared_end - kReservedSharedBytes));
+    const int limit =
+        static_cast<int>(kMaxDynamicSharedBytes - (kernel.program.static_shared_end - kReservedSharedBytes));
     if (value < 0 || value > limit)
       invalid("kernel " + kernel.name + ": dynamic shared memory of " + std::to_string(value) + " bytes, at most " +
               std::to_string(limit) + " are possible");
@@ -338,8 +353,8 @@ EXPORT opdeck_cu_result cuGetErrorString(opdeck_cu_result error, const char** te
   return result;
 }
 
-EXPORT opdeck_cu_result cuLibraryLoadData(opdeck_cu_library* library, const void* code, int*, void**, unsigned, int*, void**,
-                                          unsigned) {
+EXPORT opdeck_cu_result cuLibraryLoadData(opdeck_cu_library* library, const void* code, int*, void**, unsigned, int*,
+                                          void**, unsigned) {
   return guarded([&] { *library = load_library(code); });
 }
 EXPORT opdeck_cu_result cuLibraryUnload(opdeck_cu_library library) {

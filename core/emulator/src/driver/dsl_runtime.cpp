@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// The functions that CuTe DSL host code imports, on top of the driver functions, so that JIT-compiled kernels run here when
-// libopdeck_emu.so stands first in CUTE_DSL_LIBS: the eight of every object, and the three that only tvm-ffi's calls use.
-// Exported objects in packs do not use these: they have a hidden shim of their own. Where no context is current, a launch
-// makes the device of its kernel's target current.
+// The functions that CuTe DSL host code imports, on top of the driver functions, so that JIT-compiled kernels run here
+// when libopdeck_emu.so stands first in CUTE_DSL_LIBS: the eight of every object, and the three that only tvm-ffi's
+// calls use. Exported objects in packs do not use these: they have a hidden shim of their own. Where no context is
+// current, a launch makes the device of its kernel's target current.
 #include <mutex>
 
 #include "state.h"
@@ -36,7 +36,9 @@ EXPORT int _cudaGetDevice(int* device) {
 }
 // The DSL sees one device, number 0; a kernel's target decides where it runs.
 EXPORT int _cudaSetDevice(int) { return 0; }
-EXPORT int _cudaDeviceGetAttribute(int* value, int attr, int device) { return cuDeviceGetAttribute(value, attr, device); }
+EXPORT int _cudaDeviceGetAttribute(int* value, int attr, int device) {
+  return cuDeviceGetAttribute(value, attr, device);
+}
 EXPORT int _cuKernelGetAttribute(int* value, int attr, void* kernel, int device) {
   return cuKernelGetAttribute(value, attr, kernel, device);
 }
@@ -54,8 +56,8 @@ EXPORT int _cudaLaunchKernelEx(const opdeck_cu_launch_config* config, void* kern
   return result != 0 ? result : cuLaunchKernelEx(config, kernel, params, nullptr);
 }
 
-// Loads the library of a function at its first call. `library` is a zero until then; the DSL's own functions load it, and
-// set up its kernels on a device. 0, or -1 with an error told.
+// Loads the library of a function at its first call. `library` is a zero until then; the DSL's own functions load it,
+// and set up its kernels on a device. 0, or -1 with an error told.
 EXPORT int cuda_dialect_init_library_once(void** library, int (*load)(void** library),
                                           int (*set_up)(void** library, int device),
                                           void (*tell_error)(const char* kind, const char* text)) {

@@ -20,14 +20,20 @@ T read(const uint8_t* at) {
   return value;
 }
 
-bool is_elf(const uint8_t* bytes) { return std::memcmp(bytes, "\x7f" "ELF\x02", 5) == 0; }
+bool is_elf(const uint8_t* bytes) {
+  return std::memcmp(bytes,
+                     "\x7f"
+                     "ELF\x02",
+                     5) == 0;
+}
 
 // The end of the last thing that the ELF header and its tables name.
 uint64_t elf_size(const uint8_t* elf) {
   const uint64_t program_offset = read<uint64_t>(elf + 32), section_offset = read<uint64_t>(elf + 40);
   const uint64_t program_bytes = uint64_t{read<uint16_t>(elf + 54)} * read<uint16_t>(elf + 56);
   const uint64_t section_entry = read<uint16_t>(elf + 58), num_sections = read<uint16_t>(elf + 60);
-  uint64_t end = std::max<uint64_t>(64, std::max(program_offset + program_bytes, section_offset + section_entry * num_sections));
+  uint64_t end =
+      std::max<uint64_t>(64, std::max(program_offset + program_bytes, section_offset + section_entry * num_sections));
   constexpr uint32_t kNoBits = 8;
   for (uint64_t i = 0; i < num_sections; ++i) {
     const uint8_t* const section = elf + section_offset + i * section_entry;
@@ -53,7 +59,8 @@ std::vector<std::string_view> cubins_of_fatbin(const uint8_t* fatbin) {
     if (header_bytes == 0) break;
     const uint8_t* const payload = at + header_bytes;
     if (read<uint16_t>(at) == 2) {
-      if (!is_elf(payload)) throw EmulatorError(Fault::no_binary, "the fatbin is compressed: build it without compression");
+      if (!is_elf(payload))
+        throw EmulatorError(Fault::no_binary, "the fatbin is compressed: build it without compression");
       cubins.push_back(view(payload, elf_size(payload)));
     }
     at = payload + payload_bytes;

@@ -11,7 +11,7 @@
 namespace opdeck::emu {
 
 struct Image {
-  std::string_view ptx;               // the text itself, when the image is PTX
+  std::string_view ptx;                  // the text itself, when the image is PTX
   std::vector<std::string_view> cubins;  // else: every cubin in it
 };
 

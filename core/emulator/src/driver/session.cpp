@@ -71,13 +71,15 @@ extern "C" {
 
 __attribute__((visibility("default"))) uint32_t opdeck_emu_version(void) { return OPDECK_EMU_VERSION; }
 
-__attribute__((visibility("default"))) int opdeck_emu_register_ptx(const char* sha256_hex, const char* ptx, size_t len) {
+__attribute__((visibility("default"))) int opdeck_emu_register_ptx(const char* sha256_hex, const char* ptx,
+                                                                   size_t len) {
   return guarded([&] {
     check_ptx_arguments("opdeck_emu_register_ptx", sha256_hex, ptx);
     const std::lock_guard lock(state().mutex);
     const auto [it, is_new] = state().ptx_by_sha256.try_emplace(sha256_hex, ptx, len);
     if (!is_new && it->second != std::string_view(ptx, len))
-      throw EmulatorError(Fault::invalid_value, std::string("another PTX text is registered for the cubin ") + sha256_hex);
+      throw EmulatorError(Fault::invalid_value,
+                          std::string("another PTX text is registered for the cubin ") + sha256_hex);
   });
 }
 
@@ -98,7 +100,8 @@ __attribute__((visibility("default"))) int opdeck_emu_begin(const opdeck_emu_ten
                                                             const opdeck_emu_options* options) {
   return guarded([&] {
     if (thread_in_session) throw EmulatorError(Fault::invalid_value, "opdeck_emu_begin: this thread is in a session");
-    if (tensors == nullptr && num_tensors != 0) throw EmulatorError(Fault::invalid_value, "opdeck_emu_begin: no tensors");
+    if (tensors == nullptr && num_tensors != 0)
+      throw EmulatorError(Fault::invalid_value, "opdeck_emu_begin: no tensors");
     State& s = state();
     std::unique_lock lock(s.mutex);
     Session session;

@@ -21,7 +21,8 @@ constexpr std::array<uint32_t, 64> kRoundConstants = {
 void compress(std::array<uint32_t, 8>& state, const uint8_t* block) {
   std::array<uint32_t, 64> w;
   for (size_t i = 0; i < 16; ++i)
-    w[i] = uint32_t{block[4 * i]} << 24 | uint32_t{block[4 * i + 1]} << 16 | uint32_t{block[4 * i + 2]} << 8 | block[4 * i + 3];
+    w[i] = uint32_t{block[4 * i]} << 24 | uint32_t{block[4 * i + 1]} << 16 | uint32_t{block[4 * i + 2]} << 8 |
+           block[4 * i + 3];
   for (size_t i = 16; i < 64; ++i) {
     const uint32_t s0 = std::rotr(w[i - 15], 7) ^ std::rotr(w[i - 15], 18) ^ (w[i - 15] >> 3);
     const uint32_t s1 = std::rotr(w[i - 2], 17) ^ std::rotr(w[i - 2], 19) ^ (w[i - 2] >> 10);
@@ -29,8 +30,8 @@ void compress(std::array<uint32_t, 8>& state, const uint8_t* block) {
   }
   auto [a, b, c, d, e, f, g, h] = state;
   for (size_t i = 0; i < 64; ++i) {
-    const uint32_t t1 = h + (std::rotr(e, 6) ^ std::rotr(e, 11) ^ std::rotr(e, 25)) + ((e & f) ^ (~e & g)) +
-                        kRoundConstants[i] + w[i];
+    const uint32_t t1 =
+        h + (std::rotr(e, 6) ^ std::rotr(e, 11) ^ std::rotr(e, 25)) + ((e & f) ^ (~e & g)) + kRoundConstants[i] + w[i];
     const uint32_t t2 = (std::rotr(a, 2) ^ std::rotr(a, 13) ^ std::rotr(a, 22)) + ((a & b) ^ (a & c) ^ (b & c));
     h = g;
     g = f;

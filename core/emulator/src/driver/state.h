@@ -48,7 +48,7 @@ struct State {
   std::unordered_map<Library*, std::unique_ptr<Library>> libraries;
   GlobalMemory memory;
   opdeck_emu_options default_options{};
-  Session session;  // of the thread that holds the lock
+  Session session;                  // of the thread that holds the lock
   opdeck_emu_report last_report{};  // of the session that ended last
 };
 

@@ -12,10 +12,10 @@ void submit_async(Warp& warp, AsyncQueue::Stream stream, std::function<void()> w
       work();
     } catch (const EmulatorError& error) {
       const SourcePlace& place = launch.program.places[pc];
-      throw EmulatorError(error.fault(), "asynchronous `" + place.text + "` of PTX line " + std::to_string(place.ptx_line) +
-                                             ", issued by warp " + std::to_string(warp_idx) + " of CTA (" +
-                                             std::to_string(cta[0]) + ", " + std::to_string(cta[1]) + ", " +
-                                             std::to_string(cta[2]) + "): " + error.what());
+      throw EmulatorError(error.fault(),
+                          "asynchronous `" + place.text + "` of PTX line " + std::to_string(place.ptx_line) +
+                              ", issued by warp " + std::to_string(warp_idx) + " of CTA (" + std::to_string(cta[0]) +
+                              ", " + std::to_string(cta[1]) + ", " + std::to_string(cta[2]) + "): " + error.what());
     }
   });
 }
@@ -38,17 +38,17 @@ void submit_group_copy(Warp& warp, GroupQueue& queue, std::function<void()> read
   Launch& launch = warp.launch;
   // The write is queued behind the read, as work of the same order.
   const AsyncQueue::Stream stream = group.get();
-  submit_async(warp, AsyncQueue::kUnordered, [&launch, group, stream, read_source = std::move(read_source),
-                                              write = std::move(write)] {
-    read_source();
-    --group->pending_reads;
-    launch.signal();
-    launch.async.submit(stream, [&launch, group, write] {
-      write();
-      --group->pending_writes;
-      launch.signal();
-    });
-  });
+  submit_async(warp, AsyncQueue::kUnordered,
+               [&launch, group, stream, read_source = std::move(read_source), write = std::move(write)] {
+                 read_source();
+                 --group->pending_reads;
+                 launch.signal();
+                 launch.async.submit(stream, [&launch, group, write] {
+                   write();
+                   --group->pending_writes;
+                   launch.signal();
+                 });
+               });
 }
 
 }  // namespace opdeck::emu

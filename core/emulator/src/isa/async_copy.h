@@ -18,8 +18,8 @@ void submit_async(Warp& warp, AsyncQueue::Stream stream, std::function<void()> w
 // Multiples that bulk copies need.
 void require_multiple(const char* what, uint64_t value, uint64_t of);
 
-// Counts a copy of shared memory into a bulk group: `source` reads (phase one), `write` then writes what was read. Either
-// may be delayed; the group counts what is outstanding.
+// Counts a copy of shared memory into a bulk group: `source` reads (phase one), `write` then writes what was read.
+// Either may be delayed; the group counts what is outstanding.
 void submit_group_copy(Warp& warp, GroupQueue& queue, std::function<void()> read_source, std::function<void()> write);
 
 // What a load passes on to the mbarrier of each CTA that it signals; empty without hazard checks.

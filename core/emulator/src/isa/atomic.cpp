@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // atom and red: add, min, max, inc, dec, exch, cas, and, or, xor on global and shared memory, scalar and vector adds.
 // Source: PTX ISA, "Parallel Synchronization and Communication Instructions: atom, red".
-// One warp runs at a time, so every operation is atomic; lanes act in ascending order. Orderings and scopes change nothing.
-// Limits: .v2/.v4/.v8 for red.global.add.f32 and halves only; 128-bit cas and exch are not supported; red.async and
-// multimem are not supported.
+// One warp runs at a time, so every operation is atomic; lanes act in ascending order. Orderings and scopes change
+// nothing. Limits: .v2/.v4/.v8 for red.global.add.f32 and halves only; 128-bit cas and exch are not supported;
+// red.async and multimem are not supported.
 #include <algorithm>
 #include <bit>
 #include <cstring>
@@ -67,7 +67,8 @@ uint64_t apply_half(Operation operation, uint32_t old, uint32_t value, Type type
 uint64_t apply_float(Operation operation, uint64_t old, uint64_t value, Type type) {
   if (operation == Operation::exch) return value;
   if (type == Type::f64) return std::bit_cast<uint64_t>(std::bit_cast<double>(old) + std::bit_cast<double>(value));
-  const float sum = std::bit_cast<float>(static_cast<uint32_t>(old)) + std::bit_cast<float>(static_cast<uint32_t>(value));
+  const float sum =
+      std::bit_cast<float>(static_cast<uint32_t>(old)) + std::bit_cast<float>(static_cast<uint32_t>(value));
   return sum != sum ? 0x7fffffff : std::bit_cast<uint32_t>(sum);
 }
 
@@ -89,7 +90,8 @@ uint64_t apply(const AtomicDetail& detail, uint64_t old, uint64_t value, uint64_
     case Type::f32:
     case Type::f64: return apply_float(detail.operation, old, value, detail.type);
     case Type::f16:
-    case Type::bf16: return apply_half(detail.operation, static_cast<uint32_t>(old), static_cast<uint32_t>(value), detail.type);
+    case Type::bf16:
+      return apply_half(detail.operation, static_cast<uint32_t>(old), static_cast<uint32_t>(value), detail.type);
     default: {  // two halves
       const uint64_t low = apply_half(detail.operation, old & 0xffff, value & 0xffff, detail.type);
       return low | apply_half(detail.operation, old >> 16 & 0xffff, value >> 16 & 0xffff, detail.type) << 16;
@@ -109,7 +111,8 @@ Flow run_atomic(Warp& warp, const Op& op) {
       uint64_t old = 0, value = 0, swap = 0;
       std::memcpy(&old, memory + e * bytes, bytes);
       std::memcpy(&value, warp.row<uint8_t>(detail.operand_rows[e]) + lane * bytes, bytes);
-      if (detail.operation == Operation::cas) std::memcpy(&swap, warp.row<uint8_t>(detail.swap_row) + lane * bytes, bytes);
+      if (detail.operation == Operation::cas)
+        std::memcpy(&swap, warp.row<uint8_t>(detail.swap_row) + lane * bytes, bytes);
       const uint64_t result = apply(detail, old, value, swap);
       std::memcpy(memory + e * bytes, &result, bytes);
       if (detail.returns) std::memcpy(warp.row<uint8_t>(detail.dst_rows[e]) + lane * bytes, &old, bytes);
@@ -123,8 +126,9 @@ bool allowed(const AtomicDetail& detail) {
   const Type t = detail.type;
   switch (detail.operation) {
     case Operation::add:
-      return is_unsigned(t) ? type_bits(t) >= 32 : t == Type::s32 || t == Type::f32 || t == Type::f64 ||
-                                                       (t >= Type::f16 && t <= Type::bf16x2);
+      return is_unsigned(t)
+                 ? type_bits(t) >= 32
+                 : t == Type::s32 || t == Type::f32 || t == Type::f64 || (t >= Type::f16 && t <= Type::bf16x2);
     case Operation::min:
     case Operation::max: return (is_integer(t) && type_bits(t) >= 32) || (t >= Type::f16 && t <= Type::bf16x2);
     case Operation::inc:
@@ -141,7 +145,8 @@ bool allowed(const AtomicDetail& detail) {
 void take_operation(Decoding& d, AtomicDetail& detail) {
   if (d.take("relaxed") || d.take("acquire") || d.take("release") || d.take("acq_rel"))
     d.take_one_of({"cta", "cluster", "gpu", "sys"}, "scope");
-  else d.take("cta") || d.take("cluster") || d.take("gpu") || d.take("sys");
+  else
+    d.take("cta") || d.take("cluster") || d.take("gpu") || d.take("sys");
   detail.space = take_space(d);
   detail.operation = static_cast<Operation>(
       d.take_one_of({"add", "min", "max", "inc", "dec", "and", "or", "xor", "exch", "cas"}, "operation"));

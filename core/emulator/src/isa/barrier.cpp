@@ -21,7 +21,8 @@ BarrierOperands read_operands(Warp& warp, const Op& op) {
   const uint32_t lane = static_cast<uint32_t>(std::countr_zero(warp.mask));
   BarrierOperands operands{warp.row<uint32_t>(op.a)[lane], op.immediate != 0 ? warp.row<uint32_t>(op.b)[lane] : 0};
   if (operands.barrier >= warp.cta.named_barriers.size())
-    throw EmulatorError(Fault::illegal_instruction, "barrier " + std::to_string(operands.barrier) + " is not in 0 .. 15");
+    throw EmulatorError(Fault::illegal_instruction,
+                        "barrier " + std::to_string(operands.barrier) + " is not in 0 .. 15");
   if (op.immediate != 0 && (operands.num_threads == 0 || operands.num_threads % kWarpLanes != 0))
     throw EmulatorError(Fault::illegal_instruction, "barrier thread count " + std::to_string(operands.num_threads) +
                                                         " is not a positive multiple of 32");
@@ -35,7 +36,8 @@ Flow synchronize(Warp& warp, const Op& op) {
   if (!warp.barrier_arrived) {
     warp.barrier_ticket = barrier.generation;
     if (ClusterHazards* hazards = hazards_of(warp)) hazards->arrive_barrier(warp, operands.barrier, barrier.generation);
-    const uint32_t threads = operands.num_threads != 0 ? kWarpLanes : static_cast<uint32_t>(std::popcount(warp.live_lanes()));
+    const uint32_t threads =
+        operands.num_threads != 0 ? kWarpLanes : static_cast<uint32_t>(std::popcount(warp.live_lanes()));
     warp.cta.arrive_named_barrier(operands.barrier, threads, operands.num_threads);
     warp.barrier_arrived = true;
   }
@@ -81,8 +83,7 @@ Flow cluster_arrive(Warp& warp, const Op&) {
 
 Flow cluster_wait(Warp& warp, const Op&) {
   if (!warp.converged(kAllLanes)) return Flow::blocked;
-  if (!warp.cluster_arrived)
-    throw EmulatorError(Fault::illegal_instruction, "barrier.cluster.wait without an arrive");
+  if (!warp.cluster_arrived) throw EmulatorError(Fault::illegal_instruction, "barrier.cluster.wait without an arrive");
   if (warp.cta.cluster.cluster_generation == warp.cluster_ticket) return warp.block(WaitKind::cluster_barrier);
   warp.cluster_arrived = false;
   if (ClusterHazards* hazards = hazards_of(warp)) hazards->wait_cluster_barrier(warp, warp.cluster_ticket);
@@ -91,8 +92,10 @@ Flow cluster_wait(Warp& warp, const Op&) {
 
 void decode_cluster_barrier(Decoding& d) {
   const bool arrives = d.take_one_of({"arrive", "wait"}, "action") == 0;
-  if (arrives) d.take("release") || d.take("relaxed");
-  else d.take("acquire");
+  if (arrives)
+    d.take("release") || d.take("relaxed");
+  else
+    d.take("acquire");
   d.take("aligned");
   d.require_operands(0);
   d.op.pipe = Pipe::barrier;

@@ -45,8 +45,7 @@ Flow load_from_global(Warp& warp, const Op& op) {
     check_alignment(source, 16);
     Cluster& cluster = warp.cta.cluster;
     cluster.shared_pointer(target, num_bytes);
-    const uint32_t ctas =
-        detail.multicast ? warp.row<uint16_t>(detail.multicast_row)[lane] : 1u << shared_rank(target);
+    const uint32_t ctas = detail.multicast ? warp.row<uint16_t>(detail.multicast_row)[lane] : 1u << shared_rank(target);
     if (ctas == 0 || ctas >> cluster.num_ctas() != 0)
       throw EmulatorError(Fault::illegal_instruction, "multicast mask " + std::to_string(ctas));
     Launch& launch = warp.launch;
@@ -54,18 +53,21 @@ Flow load_from_global(Warp& warp, const Op& op) {
     LoadSignals signals;
     if (ClusterHazards* hazards = hazards_of(warp))
       for_each_lane(ctas, [&](uint32_t rank) {
-        signals[rank] = hazards->load_bulk(warp, {shared_address(rank, shared_offset(target)), num_bytes}, signal_address(rank));
-        if (!launch.memory.is_read_only(source)) hazards->read_global_bulk(warp, signal_address(rank), source, num_bytes);
+        signals[rank] =
+            hazards->load_bulk(warp, {shared_address(rank, shared_offset(target)), num_bytes}, signal_address(rank));
+        if (!launch.memory.is_read_only(source))
+          hazards->read_global_bulk(warp, signal_address(rank), source, num_bytes);
       });
-    submit_async(warp, AsyncQueue::kUnordered, [&cluster, &launch, num_bytes, target, source, ctas, signals, signal_address] {
-      for_each_lane(ctas, [&](uint32_t rank) {
-        uint8_t* const pointer = cluster.shared_pointer(shared_address(rank, shared_offset(target)), num_bytes);
-        if (num_bytes != 0) std::memcpy(pointer, launch.memory.access(source, num_bytes, Access::read), num_bytes);
-        launch.counters.tma_load_bytes += num_bytes;
-        complete_tx(cluster, signal_address(rank), num_bytes, signals[rank]);
-      });
-      launch.signal();
-    });
+    submit_async(
+        warp, AsyncQueue::kUnordered, [&cluster, &launch, num_bytes, target, source, ctas, signals, signal_address] {
+          for_each_lane(ctas, [&](uint32_t rank) {
+            uint8_t* const pointer = cluster.shared_pointer(shared_address(rank, shared_offset(target)), num_bytes);
+            if (num_bytes != 0) std::memcpy(pointer, launch.memory.access(source, num_bytes, Access::read), num_bytes);
+            launch.counters.tma_load_bytes += num_bytes;
+            complete_tx(cluster, signal_address(rank), num_bytes, signals[rank]);
+          });
+          launch.signal();
+        });
   });
   return Flow::next;
 }
@@ -84,7 +86,8 @@ Flow copy_to_cluster(Warp& warp, const Op& op) {
     uint8_t* const to = cluster.shared_pointer(target, num_bytes);
     Launch& launch = warp.launch;
     Signal signal;
-    if (ClusterHazards* hazards = hazards_of(warp)) signal = hazards->copy_bulk(warp, {source, num_bytes}, target, mbarrier);
+    if (ClusterHazards* hazards = hazards_of(warp))
+      signal = hazards->copy_bulk(warp, {source, num_bytes}, target, mbarrier);
     submit_async(warp, AsyncQueue::kUnordered, [&cluster, &launch, from, to, num_bytes, mbarrier, signal] {
       std::memmove(to, from, num_bytes);
       complete_tx(cluster, mbarrier, num_bytes, signal);
@@ -94,8 +97,8 @@ Flow copy_to_cluster(Warp& warp, const Op& op) {
   return Flow::next;
 }
 
-// The chip's bulk store is one instruction a warp: lanes that give the same operands store once. (A reduction is done for
-// each lane.)
+// The chip's bulk store is one instruction a warp: lanes that give the same operands store once. (A reduction is done
+// for each lane.)
 uint32_t distinct_lanes(Warp& warp, const BulkDetail& detail) {
   uint32_t distinct = 0;
   for_each_lane(warp.mask, [&](uint32_t lane) {
@@ -130,8 +133,7 @@ Flow store_to_global(Warp& warp, const Op& op) {
         warp, BulkGroups::of(warp).bulk[lane], [bytes, from, num_bytes] { bytes->assign(from, from + num_bytes); },
         [bytes, target, &launch, &detail] {
           if (bytes->empty()) return;
-          uint8_t* const to =
-              launch.memory.access(target, bytes->size(), reduces ? Access::read_write : Access::write);
+          uint8_t* const to = launch.memory.access(target, bytes->size(), reduces ? Access::read_write : Access::write);
           if (reduces)
             reduce_elems(detail.reduction, detail.type, bytes->data(),
                          static_cast<uint32_t>(bytes->size()) / detail.elem_bytes, to);
@@ -187,10 +189,11 @@ void set_reduction_type(Decoding& d, BulkDetail& detail) {
     Type type;
     TensorMapType elems;
   };
-  constexpr Entry kTypes[] = {{Type::u32, TensorMapType::u32}, {Type::s32, TensorMapType::s32}, {Type::u64, TensorMapType::u64},
-                              {Type::s64, TensorMapType::s64}, {Type::f16, TensorMapType::f16}, {Type::bf16, TensorMapType::bf16},
-                              {Type::f32, TensorMapType::f32}, {Type::f64, TensorMapType::f64}, {Type::b32, TensorMapType::u32},
-                              {Type::b64, TensorMapType::u64}};
+  constexpr Entry kTypes[] = {{Type::u32, TensorMapType::u32}, {Type::s32, TensorMapType::s32},
+                              {Type::u64, TensorMapType::u64}, {Type::s64, TensorMapType::s64},
+                              {Type::f16, TensorMapType::f16}, {Type::bf16, TensorMapType::bf16},
+                              {Type::f32, TensorMapType::f32}, {Type::f64, TensorMapType::f64},
+                              {Type::b32, TensorMapType::u32}, {Type::b64, TensorMapType::u64}};
   const Type type = d.take_type();
   for (const Entry& entry : kTypes) {
     if (entry.type != type) continue;
@@ -335,7 +338,8 @@ void decode_cp_async(Decoding& d) {
   detail.destination = d.address(size_t{0});
   detail.source = d.address(1);
   detail.num_bytes = static_cast<uint32_t>(d.immediate(2));
-  if (detail.num_bytes != 4 && detail.num_bytes != 8 && detail.num_bytes != 16) d.malformed("cp-size must be 4, 8 or 16");
+  if (detail.num_bytes != 4 && detail.num_bytes != 8 && detail.num_bytes != 16)
+    d.malformed("cp-size must be 4, 8 or 16");
   if (d.num_operands() == 4u + hint) {
     const ptx::Operand& extra = d.operand(3);
     const bool is_predicate = extra.kind == ptx::Operand::Kind::reg && d.context.register_bits(extra.reg) == 1;
@@ -352,8 +356,8 @@ void decode_cp_async(Decoding& d) {
   d.op.execute = &copy_per_thread;
 }
 
-// An arrival at an mbarrier when all earlier cp.async of the lane are done. Without .noinc it is one more than the phase
-// was to have.
+// An arrival at an mbarrier when all earlier cp.async of the lane are done. Without .noinc it is one more than the
+// phase was to have.
 template <bool increments>
 Flow arrive_when_copied(Warp& warp, const Op& op) {
   const auto& address = *static_cast<const AddressOperand*>(op.detail);

@@ -83,8 +83,9 @@ void decode_try_cancel(Decoding& d) {
 
 Flow is_canceled(Warp& warp, const Op& op) {
   uint32_t result = 0;
-  for_each_lane(warp.mask,
-                [&](uint32_t lane) { result |= static_cast<uint32_t>(warp.row<Response>(op.a)[lane].is_canceled != 0) << lane; });
+  for_each_lane(warp.mask, [&](uint32_t lane) {
+    result |= static_cast<uint32_t>(warp.row<Response>(op.a)[lane].is_canceled != 0) << lane;
+  });
   set_predicate(warp, op.dst, result);
   return Flow::next;
 }
@@ -107,9 +108,8 @@ Flow first_cta(Warp& warp, const Op& op) {
 void decode_query_cancel(Decoding& d) {
   d.require_target({Target::sm_100a, Target::sm_103a});
   d.op.pipe = Pipe::integer;
-  const size_t query = d.take_one_of({"is_canceled", "get_first_ctaid", "get_first_ctaid::x", "get_first_ctaid::y",
-                                      "get_first_ctaid::z"},
-                                     "query");
+  const size_t query = d.take_one_of(
+      {"is_canceled", "get_first_ctaid", "get_first_ctaid::x", "get_first_ctaid::y", "get_first_ctaid::z"}, "query");
   const bool vector = query == 1 && d.take("v4");
   d.take_type_of({query == 0 ? Type::pred : Type::b32});
   d.take_type_of({Type::b128});

@@ -56,7 +56,9 @@ Flow set_ftz(Warp& warp, const Op& op) {
 }
 
 template <Comparison comparison, class T>
-Execute pick() { return vectorised<&set_plain<comparison, T>>(); }
+Execute pick() {
+  return vectorised<&set_plain<comparison, T>>();
+}
 
 template <class T>
 Execute pick_comparison(Comparison comparison) {
@@ -111,8 +113,8 @@ Execute pick_comparison_ftz(Comparison comparison) {
 
 // Unsigned and untyped comparisons have names of their own: lo, ls, hi, hs.
 Comparison take_comparison(Decoding& d) {
-  constexpr std::string_view kNames[] = {"eq", "ne", "lt", "le", "gt", "ge", "equ", "neu", "ltu", "leu", "gtu", "geu", "num",
-                                         "nan", "lo", "ls", "hi", "hs"};
+  constexpr std::string_view kNames[] = {"eq",  "ne",  "lt",  "le",  "gt",  "ge", "equ", "neu", "ltu",
+                                         "leu", "gtu", "geu", "num", "nan", "lo", "ls",  "hi",  "hs"};
   constexpr Comparison kUnsigned[] = {Comparison::lt, Comparison::le, Comparison::gt, Comparison::ge};
   for (size_t i = 0; i < std::size(kNames); ++i)
     if (d.take(kNames[i])) return i < 14 ? static_cast<Comparison>(i) : kUnsigned[i - 14];
@@ -124,9 +126,12 @@ namespace {
 void decode_setp(Decoding& d) {
   const Comparison comparison = take_comparison(d);
   PredicateCombination combination;
-  if (d.take("and")) combination.kind = PredicateCombination::Kind::both;
-  else if (d.take("or")) combination.kind = PredicateCombination::Kind::either;
-  else if (d.take("xor")) combination.kind = PredicateCombination::Kind::exclusive;
+  if (d.take("and"))
+    combination.kind = PredicateCombination::Kind::both;
+  else if (d.take("or"))
+    combination.kind = PredicateCombination::Kind::either;
+  else if (d.take("xor"))
+    combination.kind = PredicateCombination::Kind::exclusive;
   const bool ftz = d.take("ftz");
   const Type type = d.take_type();
   const bool combined = combination.kind != PredicateCombination::Kind::none;
@@ -149,13 +154,18 @@ void decode_setp(Decoding& d) {
   }
   d.op.detail = d.keep(combination);
   d.op.pipe = Pipe::predicate;
-  if (ftz && type == Type::f32) d.op.execute = pick_comparison_ftz(comparison);
-  else if (type == Type::f32) d.op.execute = pick_comparison<float>(comparison);
-  else if (type == Type::f64) d.op.execute = pick_comparison<double>(comparison);
-  else if (type == Type::f16 || type == Type::bf16) d.op.execute = pick_half_comparison(type, comparison);
+  if (ftz && type == Type::f32)
+    d.op.execute = pick_comparison_ftz(comparison);
+  else if (type == Type::f32)
+    d.op.execute = pick_comparison<float>(comparison);
+  else if (type == Type::f64)
+    d.op.execute = pick_comparison<double>(comparison);
+  else if (type == Type::f16 || type == Type::bf16)
+    d.op.execute = pick_half_comparison(type, comparison);
   else if (is_bits(type))
     d.op.execute = for_bits(type_bits(type), [&](auto zero) { return pick_comparison<decltype(zero)>(comparison); });
-  else d.op.execute = for_integer(type, [&](auto zero) { return pick_comparison<decltype(zero)>(comparison); });
+  else
+    d.op.execute = for_integer(type, [&](auto zero) { return pick_comparison<decltype(zero)>(comparison); });
   if (d.op.execute == nullptr) d.unsupported("this comparison of ." + std::string(type_name(type)));
 }
 

@@ -85,7 +85,8 @@ void decode_pmevent(Decoding& d) {
   d.op.execute = &nothing;
 }
 
-// The register counts of a CTA's warps after setmaxnreg must fit the register file, and all warps of a warpgroup must run it.
+// The register counts of a CTA's warps after setmaxnreg must fit the register file, and all warps of a warpgroup must
+// run it.
 Flow set_max_registers(Warp& warp, const Op& op) {
   if (!warp.converged(kAllLanes)) return Flow::blocked;
   warp.max_registers = static_cast<uint32_t>(op.immediate);
@@ -119,8 +120,10 @@ Flow fence_async_proxy(Warp& warp, const Op&) {
 void decode_membar(Decoding& d) {
   d.op.pipe = Pipe::barrier;
   d.op.execute = &nothing;
-  if (!d.take("proxy")) d.take_one_of({"cta", "gl", "sys", "gpu"}, "level");
-  else if (d.take_one_of({"alias", "async", "async.global"}, "proxy") == 1) d.op.execute = &fence_async_proxy;
+  if (!d.take("proxy"))
+    d.take_one_of({"cta", "gl", "sys", "gpu"}, "level");
+  else if (d.take_one_of({"alias", "async", "async.global"}, "proxy") == 1)
+    d.op.execute = &fence_async_proxy;
 }
 
 // fence.proxy.tensormap::generic makes a map written by the kernel visible; there is nothing to do as maps are read

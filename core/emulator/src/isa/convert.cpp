@@ -18,8 +18,8 @@ struct Format {
   Type type = Type::none;
   NumberFormat number = NumberFormat::f32;  // of floating-point ones
   bool is_float = false;
-  uint32_t elems = 1;          // 2 or 4 for packed ones
-  uint32_t container_bits = 0; // of a register that holds it
+  uint32_t elems = 1;           // 2 or 4 for packed ones
+  uint32_t container_bits = 0;  // of a register that holds it
   uint32_t elem_bits = 0;
 };
 
@@ -29,14 +29,13 @@ bool parse_format(std::string_view text, Format& format) {
     NumberFormat number;
     uint32_t elems, container_bits, elem_bits;
   };
-  constexpr Named kNamed[] = {
-      {"f16", NumberFormat::f16, 1, 16, 16},       {"bf16", NumberFormat::bf16, 1, 16, 16},
-      {"tf32", NumberFormat::tf32, 1, 32, 32},     {"f32", NumberFormat::f32, 1, 32, 32},
-      {"f16x2", NumberFormat::f16, 2, 32, 16},     {"bf16x2", NumberFormat::bf16, 2, 32, 16},
-      {"e4m3x2", NumberFormat::e4m3, 2, 16, 8},    {"e5m2x2", NumberFormat::e5m2, 2, 16, 8},
-      {"e2m3x2", NumberFormat::e2m3, 2, 16, 8},    {"e3m2x2", NumberFormat::e3m2, 2, 16, 8},
-      {"e2m1x2", NumberFormat::e2m1, 2, 8, 4},     {"ue8m0x2", NumberFormat::ue8m0, 2, 16, 8},
-      {"e4m3x4", NumberFormat::e4m3, 4, 32, 8},    {"e5m2x4", NumberFormat::e5m2, 4, 32, 8}};
+  constexpr Named kNamed[] = {{"f16", NumberFormat::f16, 1, 16, 16},    {"bf16", NumberFormat::bf16, 1, 16, 16},
+                              {"tf32", NumberFormat::tf32, 1, 32, 32},  {"f32", NumberFormat::f32, 1, 32, 32},
+                              {"f16x2", NumberFormat::f16, 2, 32, 16},  {"bf16x2", NumberFormat::bf16, 2, 32, 16},
+                              {"e4m3x2", NumberFormat::e4m3, 2, 16, 8}, {"e5m2x2", NumberFormat::e5m2, 2, 16, 8},
+                              {"e2m3x2", NumberFormat::e2m3, 2, 16, 8}, {"e3m2x2", NumberFormat::e3m2, 2, 16, 8},
+                              {"e2m1x2", NumberFormat::e2m1, 2, 8, 4},  {"ue8m0x2", NumberFormat::ue8m0, 2, 16, 8},
+                              {"e4m3x4", NumberFormat::e4m3, 4, 32, 8}, {"e5m2x4", NumberFormat::e5m2, 4, 32, 8}};
   for (const Named& named : kNamed) {
     if (text != named.name) continue;
     format = {Type::none, named.number, true, named.elems, named.container_bits, named.elem_bits};
@@ -52,7 +51,7 @@ struct ConvertDetail {
   Format to, from;
   Conversion conversion;
   bool ftz = false;
-  bool saturates = false;      // .sat to [0, 1], or of integers to the range
+  bool saturates = false;  // .sat to [0, 1], or of integers to the range
   Rounding integer_rounding = Rounding::rz;
   bool rounds_to_integer = false;  // .rni and the like between floating-point types
   uint32_t dst_bits = 0, src_bits = 0;
@@ -98,7 +97,8 @@ struct Range {
 };
 Range range_of(Type type) {
   const uint32_t bits = type_bits(type);
-  if (is_signed(type)) return {-std::ldexp(1.0, static_cast<int>(bits) - 1), std::ldexp(1.0, static_cast<int>(bits) - 1)};
+  if (is_signed(type))
+    return {-std::ldexp(1.0, static_cast<int>(bits) - 1), std::ldexp(1.0, static_cast<int>(bits) - 1)};
   return {0.0, std::ldexp(1.0, static_cast<int>(bits))};
 }
 uint64_t lowest(Type type) { return is_signed(type) ? ~uint64_t{0} << (type_bits(type) - 1) : 0; }
@@ -137,7 +137,8 @@ double read_float(uint64_t bits, const Format& format, uint32_t elem) {
 
 double flushed(double value) { return std::fabs(value) < 0x1p-126 ? std::copysign(0.0, value) : value; }
 
-// NaNs (measured on an H200): of bf16 a shift, of f64 the upper payload, quieted; else the canonical one. .sat gives +0.
+// NaNs (measured on an H200): of bf16 a shift, of f64 the upper payload, quieted; else the canonical one. .sat gives
+// +0.
 uint32_t nan_to_f32(double value, const ConvertDetail& detail) {
   if (detail.saturates) return 0;
   const bool keeps_payload = detail.from.type == Type::f64 || detail.from.number == NumberFormat::bf16;
@@ -150,7 +151,7 @@ uint32_t narrow_to_f32(double value, const ConvertDetail& detail) {
   float result = static_cast<float>(value);
   const Rounding rounding = detail.conversion.rounding;
   const double back = result;
-  const bool up_needed = back < value, down_needed = back > value;
+  const bool up_needed = back<value, down_needed = back> value;
   if (rounding == Rounding::rp && up_needed) result = std::nextafterf(result, INFINITY);
   if (rounding == Rounding::rm && down_needed) result = std::nextafterf(result, -INFINITY);
   if (rounding == Rounding::rz && std::fabs(back) > std::fabs(value)) result = std::nextafterf(result, 0.0f);
@@ -205,11 +206,15 @@ Flow convert(Warp& warp, const Op& op) {
     uint64_t result;
     if (!detail.from.is_float) {
       const uint64_t value = extend(bits, detail.from.type);
-      if (detail.to.is_float) result = integer_to_float(value, detail);
-      else result = extend(detail.saturates ? clamp_integer(value, detail.from.type, detail.to.type) : value, detail.to.type);
+      if (detail.to.is_float)
+        result = integer_to_float(value, detail);
+      else
+        result =
+            extend(detail.saturates ? clamp_integer(value, detail.from.type, detail.to.type) : value, detail.to.type);
     } else {
       double value = read_float(bits, detail.from, 0);
-      if (detail.ftz && detail.from.number == NumberFormat::f32 && detail.from.type != Type::f64) value = flushed(value);
+      if (detail.ftz && detail.from.number == NumberFormat::f32 && detail.from.type != Type::f64)
+        value = flushed(value);
       result = detail.to.is_float ? write_float(value, detail) : float_to_integer(value, detail);
     }
     write_bits(warp, op.dst, detail.dst_bits, lane, result);
@@ -258,9 +263,9 @@ Modifiers take_rounding(Decoding& d) {
     Rounding rounding;
     bool integer;
   };
-  constexpr Named kNamed[] = {{"rni", Rounding::rn, true},  {"rzi", Rounding::rz, true}, {"rmi", Rounding::rm, true},
-                              {"rpi", Rounding::rp, true},  {"rna", Rounding::rna, false}, {"rn", Rounding::rn, false},
-                              {"rz", Rounding::rz, false},  {"rm", Rounding::rm, false}, {"rp", Rounding::rp, false}};
+  constexpr Named kNamed[] = {{"rni", Rounding::rn, true}, {"rzi", Rounding::rz, true},   {"rmi", Rounding::rm, true},
+                              {"rpi", Rounding::rp, true}, {"rna", Rounding::rna, false}, {"rn", Rounding::rn, false},
+                              {"rz", Rounding::rz, false}, {"rm", Rounding::rm, false},   {"rp", Rounding::rp, false}};
   for (const Named& named : kNamed)
     if (d.take(named.name)) return {named.rounding, true, named.integer};
   return {};
@@ -291,8 +296,10 @@ bool needs_rounding(const ConvertDetail& detail) {
 
 uint32_t register_bits_at_least(Decoding& d, const ptx::Operand& operand, uint32_t wanted, uint32_t& row) {
   uint32_t bits = wanted;
-  if (operand.kind == ptx::Operand::Kind::reg || operand.kind == ptx::Operand::Kind::sink) row = d.any_register(operand, bits);
-  else row = d.source(operand, wanted);
+  if (operand.kind == ptx::Operand::Kind::reg || operand.kind == ptx::Operand::Kind::sink)
+    row = d.any_register(operand, bits);
+  else
+    row = d.source(operand, wanted);
   if (bits < wanted) d.malformed("a register is narrower than its type");
   return bits;
 }
@@ -314,14 +321,16 @@ Execute pick_resize(const ConvertDetail& detail) {
   if (detail.to.is_float || detail.from.is_float || detail.saturates) return nullptr;
   if (type_bits(detail.to.type) < 16 || type_bits(detail.from.type) < 16) return nullptr;
   return for_integer(detail.to.type, [&](auto to) {
-    return for_integer(detail.from.type, [&](auto from) { return vectorised<&resize<decltype(to), decltype(from)>>(); });
+    return for_integer(detail.from.type,
+                       [&](auto from) { return vectorised<&resize<decltype(to), decltype(from)>>(); });
   });
 }
 
 void set_packed(Decoding& d, ConvertDetail detail) {
   d.op.dst = 0;
   if (detail.from.elems == 1) {
-    if (detail.from.number != NumberFormat::f32 || detail.from.type != Type::none) d.unsupported("packing of this format");
+    if (detail.from.number != NumberFormat::f32 || detail.from.type != Type::none)
+      d.unsupported("packing of this format");
     d.require_operands(3);
     d.op.a = d.source(1, 32);
     d.op.b = d.source(2, 32);

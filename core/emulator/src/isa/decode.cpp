@@ -10,9 +10,9 @@ struct TypeEntry {
   const char* name;
   uint32_t bits;
 };
-constexpr TypeEntry kTypes[] = {{"none", 0},  {"pred", 1}, {"b8", 8},   {"b16", 16}, {"b32", 32},    {"b64", 64},
-                                {"b128", 128}, {"u8", 8},   {"u16", 16}, {"u32", 32}, {"u64", 64},    {"s8", 8},
-                                {"s16", 16},  {"s32", 32}, {"s64", 64}, {"f16", 16}, {"f16x2", 32},  {"bf16", 16},
+constexpr TypeEntry kTypes[] = {{"none", 0},    {"pred", 1}, {"b8", 8},     {"b16", 16}, {"b32", 32},   {"b64", 64},
+                                {"b128", 128},  {"u8", 8},   {"u16", 16},   {"u32", 32}, {"u64", 64},   {"s8", 8},
+                                {"s16", 16},    {"s32", 32}, {"s64", 64},   {"f16", 16}, {"f16x2", 32}, {"bf16", 16},
                                 {"bf16x2", 32}, {"f32", 32}, {"f32x2", 64}, {"f64", 64}, {"tf32", 32}};
 
 }  // namespace
@@ -119,25 +119,37 @@ uint32_t Decoding::source(const ptx::Operand& operand, uint32_t bits) {
         malformed("operand " + operand.name + " has " + std::to_string(context.register_bits(operand.reg)) + " bits, " +
                   std::to_string(bits) + " wanted");
       return context.register_row(operand.reg);
-    case Kind::immediate:
-      return context.constant_row(bits, static_cast<uint64_t>(operand.value));
+    case Kind::immediate: return context.constant_row(bits, static_cast<uint64_t>(operand.value));
     case Kind::float_immediate:
       if (operand.float_bits != bits) malformed("floating-point constant of the wrong width");
       return context.constant_row(bits, static_cast<uint64_t>(operand.value));
     case Kind::special: {
       static const std::unordered_map<std::string, SpecialRegister> kSpecials = [] {
         using R = SpecialRegister;
-        std::unordered_map<std::string, R> names = {
-            {"%laneid", R::laneid}, {"%warpid", R::warpid}, {"%nwarpid", R::nwarpid}, {"%lanemask_eq", R::lanemask_eq},
-            {"%lanemask_lt", R::lanemask_lt}, {"%lanemask_le", R::lanemask_le}, {"%lanemask_gt", R::lanemask_gt},
-            {"%lanemask_ge", R::lanemask_ge}, {"%cluster_ctarank", R::cluster_ctarank},
-            {"%cluster_nctarank", R::cluster_nctarank}, {"%is_explicit_cluster", R::is_explicit_cluster},
-            {"%smid", R::smid}, {"%nsmid", R::nsmid}, {"%gridid", R::gridid},
-            {"%dynamic_smem_size", R::dynamic_smem_size}, {"%total_smem_size", R::total_smem_size}};
-        const std::pair<const char*, R> vectors[] = {
-            {"%tid", R::tid_x}, {"%ntid", R::ntid_x}, {"%ctaid", R::ctaid_x}, {"%nctaid", R::nctaid_x},
-            {"%clusterid", R::clusterid_x}, {"%nclusterid", R::nclusterid_x},
-            {"%cluster_ctaid", R::cluster_ctaid_x}, {"%cluster_nctaid", R::cluster_nctaid_x}};
+        std::unordered_map<std::string, R> names = {{"%laneid", R::laneid},
+                                                    {"%warpid", R::warpid},
+                                                    {"%nwarpid", R::nwarpid},
+                                                    {"%lanemask_eq", R::lanemask_eq},
+                                                    {"%lanemask_lt", R::lanemask_lt},
+                                                    {"%lanemask_le", R::lanemask_le},
+                                                    {"%lanemask_gt", R::lanemask_gt},
+                                                    {"%lanemask_ge", R::lanemask_ge},
+                                                    {"%cluster_ctarank", R::cluster_ctarank},
+                                                    {"%cluster_nctarank", R::cluster_nctarank},
+                                                    {"%is_explicit_cluster", R::is_explicit_cluster},
+                                                    {"%smid", R::smid},
+                                                    {"%nsmid", R::nsmid},
+                                                    {"%gridid", R::gridid},
+                                                    {"%dynamic_smem_size", R::dynamic_smem_size},
+                                                    {"%total_smem_size", R::total_smem_size}};
+        const std::pair<const char*, R> vectors[] = {{"%tid", R::tid_x},
+                                                     {"%ntid", R::ntid_x},
+                                                     {"%ctaid", R::ctaid_x},
+                                                     {"%nctaid", R::nctaid_x},
+                                                     {"%clusterid", R::clusterid_x},
+                                                     {"%nclusterid", R::nclusterid_x},
+                                                     {"%cluster_ctaid", R::cluster_ctaid_x},
+                                                     {"%cluster_nctaid", R::cluster_nctaid_x}};
         for (const auto& [name, first] : vectors)
           for (int i = 0; i < 3; ++i)
             names[std::string(name) + "." + "xyz"[i]] = static_cast<R>(static_cast<int>(first) + i);
@@ -147,10 +159,8 @@ uint32_t Decoding::source(const ptx::Operand& operand, uint32_t bits) {
       if (it == kSpecials.end()) unsupported("special register " + operand.name);
       return context.special_row(it->second, bits);
     }
-    case Kind::symbol:
-      return context.symbol_row(operand.name, bits, 0);
-    default:
-      malformed("an operand is not a register or constant");
+    case Kind::symbol: return context.symbol_row(operand.name, bits, 0);
+    default: malformed("an operand is not a register or constant");
   }
 }
 

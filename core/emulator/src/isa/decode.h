@@ -19,7 +19,28 @@
 namespace opdeck::emu {
 
 enum class Type : uint8_t {
-  none, pred, b8, b16, b32, b64, b128, u8, u16, u32, u64, s8, s16, s32, s64, f16, f16x2, bf16, bf16x2, f32, f32x2, f64,
+  none,
+  pred,
+  b8,
+  b16,
+  b32,
+  b64,
+  b128,
+  u8,
+  u16,
+  u32,
+  u64,
+  s8,
+  s16,
+  s32,
+  s64,
+  f16,
+  f16x2,
+  bf16,
+  bf16x2,
+  f32,
+  f32x2,
+  f64,
   tf32
 };
 Type parse_type(std::string_view modifier);  // Type::none when it is no type
@@ -83,8 +104,8 @@ class Decoding {
   bool take(std::string_view modifier);
   // Takes the next modifier, which must be one of these; returns its index.
   size_t take_one_of(std::initializer_list<std::string_view> modifiers, const char* what);
-  Type take_type();                                                  // must be there
-  Type take_type_of(std::initializer_list<Type> types);              // must be there and one of these
+  Type take_type();                                      // must be there
+  Type take_type_of(std::initializer_list<Type> types);  // must be there and one of these
   std::string_view next_modifier() const { return at_ < modifiers_.size() ? modifiers_[at_] : std::string_view{}; }
   std::string_view take_any();
   // The first modifier that is a type, wherever it stands: what chooses between instructions of one name.

@@ -30,20 +30,23 @@ InstructionTable::const_iterator find_instruction(const InstructionTable& table,
 const InstructionTable& instruction_table() {
   static const InstructionTable table = [] {
     InstructionTable t;
-    for (const auto add : {add_arithmetic_instructions, add_integer_instructions, add_logic_instructions, add_float_instructions,
-                           add_convert_instructions, add_compare_instructions, add_move_instructions,
-                           add_memory_instructions, add_atomic_instructions, add_control_instructions,
-                           add_warp_instructions, add_barrier_instructions, add_mbarrier_instructions,
-                           add_bulk_copy_instructions, add_tensor_copy_instructions, add_tmem_instructions,
-                           add_umma_instructions, add_wgmma_instructions, add_matrix_instructions,
-                           add_cluster_launch_instructions, add_extended_integer_instructions, add_set_instructions})
+    for (const auto add :
+         {add_arithmetic_instructions, add_integer_instructions,        add_logic_instructions,
+          add_float_instructions,      add_convert_instructions,        add_compare_instructions,
+          add_move_instructions,       add_memory_instructions,         add_atomic_instructions,
+          add_control_instructions,    add_warp_instructions,           add_barrier_instructions,
+          add_mbarrier_instructions,   add_bulk_copy_instructions,      add_tensor_copy_instructions,
+          add_tmem_instructions,       add_umma_instructions,           add_wgmma_instructions,
+          add_matrix_instructions,     add_cluster_launch_instructions, add_extended_integer_instructions,
+          add_set_instructions})
       add(t);
     return t;
   }();
   return table;
 }
 
-KernelContext::KernelContext(const ptx::Module& m, const ptx::Kernel& k, Program& p) : module(m), kernel(k), program(p) {
+KernelContext::KernelContext(const ptx::Module& m, const ptx::Kernel& k, Program& p)
+    : module(m), kernel(k), program(p) {
   const RegisterSlots slots = assign_register_slots(kernel);
   std::vector<uint32_t> slot_rows;
   for (const uint16_t bits : slots.slot_bits) slot_rows.push_back(allocate(bits == 1 ? 0 : bits / 8));
@@ -93,7 +96,8 @@ void KernelContext::place_variables() {
   for (const ptx::Variable& v : module.variables) place(v);
   for (const ptx::Variable& v : kernel.variables) place(v);
   program.static_shared_end = static_cast<uint32_t>(shared_end);
-  for (const ptx::Variable* v : dynamic) program.dynamic_shared_align = std::max(program.dynamic_shared_align, v->align_bytes);
+  for (const ptx::Variable* v : dynamic)
+    program.dynamic_shared_align = std::max(program.dynamic_shared_align, v->align_bytes);
   for (const ptx::Variable* v : dynamic)
     symbols_[v->name] = {v->space, align_up(shared_end, program.dynamic_shared_align)};
   program.local_bytes = static_cast<uint32_t>(align_up(local_end, 16));
@@ -130,7 +134,8 @@ uint32_t KernelContext::carry_row() {
 
 uint32_t KernelContext::symbol_row(const std::string& name, uint32_t bits, int64_t offset) {
   const auto it = symbols_.find(name);
-  if (it == symbols_.end()) throw EmulatorError(Fault::invalid_ptx, "kernel " + kernel.name + ": '" + name + "' is not declared");
+  if (it == symbols_.end())
+    throw EmulatorError(Fault::invalid_ptx, "kernel " + kernel.name + ": '" + name + "' is not declared");
   const uint64_t address = it->second.address + static_cast<uint64_t>(offset);
   if (it->second.space == ptx::StateSpace::shared) return special_row(SpecialRegister::shared_address, bits, address);
   return constant_row(bits, address);

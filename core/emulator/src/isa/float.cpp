@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// Floating-point arithmetic on f32, f32x2 and f64: add, sub, mul, fma, div, min, max, neg, abs, rcp, sqrt, rsqrt and the
-// approximate functions. Source: PTX ISA, "Floating Point Instructions".
-// Results of f32 that are NaN are the canonical NaN 0x7fffffff, as PTX says. Approximate functions: approx_math.h.
-// Limits: .sat on f32 only; min and max of three operands on f32 only.
+// Floating-point arithmetic on f32, f32x2 and f64: add, sub, mul, fma, div, min, max, neg, abs, rcp, sqrt, rsqrt and
+// the approximate functions. Source: PTX ISA, "Floating Point Instructions". Results of f32 that are NaN are the
+// canonical NaN 0x7fffffff, as PTX says. Approximate functions: approx_math.h. Limits: .sat on f32 only; min and max of
+// three operands on f32 only.
 #include <bit>
 #include <cfenv>
 #include <cmath>
@@ -29,7 +29,9 @@ constexpr bool flushes(FloatMode mode) { return mode == FloatMode::ftz || mode =
 constexpr bool saturates(FloatMode mode) { return mode >= FloatMode::sat; }
 
 template <FloatMode mode>
-inline float input(float value) { return flushes(mode) ? flushed(value) : value; }
+inline float input(float value) {
+  return flushes(mode) ? flushed(value) : value;
+}
 template <FloatMode mode>
 inline float output(float value) {
   value = canonical(value);
@@ -158,16 +160,24 @@ Execute pick_float(Type type, FloatMode mode, size_t rounding) {
 template <class F>
 struct PickBinary {
   template <FloatMode mode>
-  static Execute f32(size_t rounding) { return with_rounding<&binary_f32<F, mode>>(rounding); }
+  static Execute f32(size_t rounding) {
+    return with_rounding<&binary_f32<F, mode>>(rounding);
+  }
   template <FloatMode mode>
-  static Execute f32x2(size_t rounding) { return with_rounding<&binary_f32x2<F, mode>>(rounding); }
+  static Execute f32x2(size_t rounding) {
+    return with_rounding<&binary_f32x2<F, mode>>(rounding);
+  }
   static Execute f64(size_t rounding) { return with_rounding<&binary_f64<F>>(rounding); }
 };
 struct PickFused {
   template <FloatMode mode>
-  static Execute f32(size_t rounding) { return with_rounding<&fused_f32<mode>>(rounding); }
+  static Execute f32(size_t rounding) {
+    return with_rounding<&fused_f32<mode>>(rounding);
+  }
   template <FloatMode mode>
-  static Execute f32x2(size_t rounding) { return with_rounding<&fused_f32x2<mode>>(rounding); }
+  static Execute f32x2(size_t rounding) {
+    return with_rounding<&fused_f32x2<mode>>(rounding);
+  }
   static Execute f64(size_t rounding) { return with_rounding<&fused_f64>(rounding); }
 };
 
@@ -410,7 +420,9 @@ void decode_float_sub(Decoding& d) { decode_binary<Sub>(d); }
 void decode_float_mul(Decoding& d) { decode_binary<Mul>(d); }
 void decode_float_min(Decoding& d) { decode_extremum<Min>(d); }
 void decode_float_max(Decoding& d) { decode_extremum<Max>(d); }
-void decode_float_neg(Decoding& d) { decode_sign<&unary_f32<negate>, &unary_f32<negate_ftz>, &unary_f64<negate_f64>>(d); }
+void decode_float_neg(Decoding& d) {
+  decode_sign<&unary_f32<negate>, &unary_f32<negate_ftz>, &unary_f64<negate_f64>>(d);
+}
 void decode_float_abs(Decoding& d) {
   decode_sign<&unary_f32<magnitude>, &unary_f32<magnitude_ftz>, &unary_f64<magnitude_f64>>(d);
 }
@@ -426,8 +438,8 @@ void decode_float_fma(Decoding& d) {
     d.op.a = d.source(1, 16);
     d.op.b = d.source(2, 16);
     d.op.c = d.source(3, 32);
-    d.op.execute = half == Type::f16 ? pick_mixed_fused<Type::f16>(mode, rounding)
-                                     : pick_mixed_fused<Type::bf16>(mode, rounding);
+    d.op.execute =
+        half == Type::f16 ? pick_mixed_fused<Type::f16>(mode, rounding) : pick_mixed_fused<Type::bf16>(mode, rounding);
     return;
   }
   check_mode(d, type, mode);
@@ -456,11 +468,12 @@ void decode_float_div(Decoding& d) {
 }
 
 void add_float_instructions(InstructionTable& table) {
-  table["rcp"] = {decode_root<rcp_approx, &unary_f32<reciprocal>, &unary_f32<reciprocal_ftz>, &unary_f64<reciprocal_f64>>,
-                  "Floating Point Instructions: rcp"};
-  table["sqrt"] = {decode_root<sqrt_approx, &unary_f32<square_root>, &unary_f32<square_root_ftz>,
-                               &unary_f64<square_root_f64>>,
-                   "Floating Point Instructions: sqrt"};
+  table["rcp"] = {
+      decode_root<rcp_approx, &unary_f32<reciprocal>, &unary_f32<reciprocal_ftz>, &unary_f64<reciprocal_f64>>,
+      "Floating Point Instructions: rcp"};
+  table["sqrt"] = {
+      decode_root<sqrt_approx, &unary_f32<square_root>, &unary_f32<square_root_ftz>, &unary_f64<square_root_f64>>,
+      "Floating Point Instructions: sqrt"};
   table["rsqrt"] = {decode_approximation<rsqrt_approx>, "Floating Point Instructions: rsqrt"};
   table["lg2"] = {decode_approximation<lg2_approx>, "Floating Point Instructions: lg2"};
   table["sin"] = {decode_approximation<sin_approx>, "Floating Point Instructions: sin"};

@@ -102,8 +102,7 @@ Flow extremes(Warp& warp, const Op& op) {
   for_each_lane(warp.mask, [&](uint32_t lane) {
     for (uint32_t e = 0; e < num_elems; ++e) {
       const uint32_t i = lane * num_elems + e;
-      warp.row<uint16_t>(op.dst)[i] =
-          extremum<max>(warp.row<uint16_t>(op.a)[i], warp.row<uint16_t>(op.b)[i], detail);
+      warp.row<uint16_t>(op.dst)[i] = extremum<max>(warp.row<uint16_t>(op.a)[i], warp.row<uint16_t>(op.b)[i], detail);
     }
   });
   return Flow::next;

@@ -19,11 +19,15 @@ using Wrap = std::make_unsigned_t<T>;  // arithmetic that wraps around, without 
 
 struct Add {
   template <class T>
-  static T apply(T a, T b) { return static_cast<T>(static_cast<Wrap<T>>(a) + static_cast<Wrap<T>>(b)); }
+  static T apply(T a, T b) {
+    return static_cast<T>(static_cast<Wrap<T>>(a) + static_cast<Wrap<T>>(b));
+  }
 };
 struct Sub {
   template <class T>
-  static T apply(T a, T b) { return static_cast<T>(static_cast<Wrap<T>>(a) - static_cast<Wrap<T>>(b)); }
+  static T apply(T a, T b) {
+    return static_cast<T>(static_cast<Wrap<T>>(a) - static_cast<Wrap<T>>(b));
+  }
 };
 struct MulLow {
   template <class T>
@@ -41,16 +45,22 @@ struct MulHigh {
 };
 struct Min {
   template <class T>
-  static T apply(T a, T b) { return a < b ? a : b; }
+  static T apply(T a, T b) {
+    return a < b ? a : b;
+  }
 };
 struct Max {
   template <class T>
-  static T apply(T a, T b) { return a < b ? b : a; }
+  static T apply(T a, T b) {
+    return a < b ? b : a;
+  }
 };
 template <class Base>
 struct Relu {
   template <class T>
-  static T apply(T a, T b) { return Max::apply<T>(Base::template apply<T>(a, b), 0); }
+  static T apply(T a, T b) {
+    return Max::apply<T>(Base::template apply<T>(a, b), 0);
+  }
 };
 // PTX leaves division by zero undefined. These give what the chip's code does: all ones, and the dividend.
 struct Div {
@@ -71,11 +81,15 @@ struct Rem {
 };
 struct Negate {
   template <class T>
-  static T apply(T a) { return Sub::apply<T>(0, a); }
+  static T apply(T a) {
+    return Sub::apply<T>(0, a);
+  }
 };
 struct Absolute {
   template <class T>
-  static T apply(T a) { return a < 0 ? Sub::apply<T>(0, a) : a; }
+  static T apply(T a) {
+    return a < 0 ? Sub::apply<T>(0, a) : a;
+  }
 };
 
 template <class F, class T>
@@ -94,10 +108,22 @@ Flow multiply_add(Warp& warp, const Op& op) {
 
 template <class T>
 struct Widened;
-template <> struct Widened<uint16_t> { using type = uint32_t; };
-template <> struct Widened<int16_t> { using type = int32_t; };
-template <> struct Widened<uint32_t> { using type = uint64_t; };
-template <> struct Widened<int32_t> { using type = int64_t; };
+template <>
+struct Widened<uint16_t> {
+  using type = uint32_t;
+};
+template <>
+struct Widened<int16_t> {
+  using type = int32_t;
+};
+template <>
+struct Widened<uint32_t> {
+  using type = uint64_t;
+};
+template <>
+struct Widened<int32_t> {
+  using type = int64_t;
+};
 template <class T>
 using Wide = typename Widened<T>::type;
 
@@ -116,7 +142,8 @@ Execute pick_binary(Type type) {
   return for_integer(type, [](auto zero) { return vectorised<&binary<F, decltype(zero)>>(); });
 }
 
-constexpr std::initializer_list<Type> kIntegerTypes = {Type::u16, Type::u32, Type::u64, Type::s16, Type::s32, Type::s64};
+constexpr std::initializer_list<Type> kIntegerTypes = {Type::u16, Type::u32, Type::u64,
+                                                       Type::s16, Type::s32, Type::s64};
 
 void set_operands(Decoding& d, uint32_t result_bits, uint32_t bits, size_t num_sources) {
   d.require_operands(num_sources + 1);
@@ -150,7 +177,8 @@ void decode_mul(Decoding& d) {
   if (part == 2 && bits == 64) d.unsupported(".wide of 64-bit operands");
   set_operands(d, part == 2 ? 2 * bits : bits, bits, 2);
   if (part == 0) d.op.execute = pick_binary<MulLow>(type);
-  if (part == 1) d.op.execute = for_integer(type, [](auto zero) -> Execute { return &binary<MulHigh, decltype(zero)>; });
+  if (part == 1)
+    d.op.execute = for_integer(type, [](auto zero) -> Execute { return &binary<MulHigh, decltype(zero)>; });
   if (part == 2)
     d.op.execute = for_narrow_integer(type, [](auto zero) { return vectorised<&multiply_wide<decltype(zero)>>(); });
 }
@@ -179,11 +207,15 @@ void decode_unary(Decoding& d) {
 // Bit counts have a 32-bit result whatever the operand is.
 struct PopCount {
   template <class T>
-  static uint32_t apply(T a) { return static_cast<uint32_t>(std::popcount(a)); }
+  static uint32_t apply(T a) {
+    return static_cast<uint32_t>(std::popcount(a));
+  }
 };
 struct LeadingZeros {
   template <class T>
-  static uint32_t apply(T a) { return static_cast<uint32_t>(std::countl_zero(a)); }
+  static uint32_t apply(T a) {
+    return static_cast<uint32_t>(std::countl_zero(a));
+  }
 };
 template <class F, class T>
 Flow count_bits(Warp& warp, const Op& op) {
@@ -240,8 +272,7 @@ Flow extract_field(Warp& warp, const Op& op) {
   for_each_lane(warp.mask, [&](uint32_t i) {
     const uint32_t pos = position[i] & 0xff, len = length[i] & 0xff;
     const auto bit = [&](uint32_t b) { return static_cast<Wrap<T>>(static_cast<Wrap<T>>(a[i]) >> b & 1); };
-    const Wrap<T> sign =
-        !std::is_signed_v<T> || len == 0 ? Wrap<T>{0} : bit(std::min(pos + len - 1, kBits - 1));
+    const Wrap<T> sign = !std::is_signed_v<T> || len == 0 ? Wrap<T>{0} : bit(std::min(pos + len - 1, kBits - 1));
     Wrap<T> result = 0;
     for (uint32_t b = 0; b < kBits; ++b)
       result |= static_cast<Wrap<T>>((b < len && pos + b < kBits ? bit(pos + b) : sign) << b);

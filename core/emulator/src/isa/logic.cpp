@@ -12,15 +12,21 @@ namespace {
 
 struct And {
   template <class T>
-  static T apply(T a, T b) { return a & b; }
+  static T apply(T a, T b) {
+    return a & b;
+  }
 };
 struct Or {
   template <class T>
-  static T apply(T a, T b) { return a | b; }
+  static T apply(T a, T b) {
+    return a | b;
+  }
 };
 struct Xor {
   template <class T>
-  static T apply(T a, T b) { return a ^ b; }
+  static T apply(T a, T b) {
+    return a ^ b;
+  }
 };
 
 template <class F, class T>
@@ -45,9 +51,9 @@ template <class F>
 void decode_binary(Decoding& d) {
   const Type type = d.take_type_of({Type::pred, Type::b16, Type::b32, Type::b64});
   set_operands(d, type, 2);
-  d.op.execute = type == Type::pred ? &binary_predicate<F> : for_bits(type_bits(type), [](auto zero) {
-    return vectorised<&binary<F, decltype(zero)>>();
-  });
+  d.op.execute = type == Type::pred
+                     ? &binary_predicate<F>
+                     : for_bits(type_bits(type), [](auto zero) { return vectorised<&binary<F, decltype(zero)>>(); });
 }
 
 template <class T>
@@ -103,8 +109,8 @@ void decode_lop3(Decoding& d) {
 // Shifts by the width or more give zero, or copies of the sign.
 template <class T>
 Flow shift_left(Warp& warp, const Op& op) {
-  return map_lanes2<T, T, uint32_t>(
-      warp, op, [](T a, uint32_t n) { return n < 8 * sizeof(T) ? static_cast<T>(a << n) : T{0}; });
+  return map_lanes2<T, T, uint32_t>(warp, op,
+                                    [](T a, uint32_t n) { return n < 8 * sizeof(T) ? static_cast<T>(a << n) : T{0}; });
 }
 template <class T>
 Flow shift_right(Warp& warp, const Op& op) {

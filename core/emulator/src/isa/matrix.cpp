@@ -30,7 +30,7 @@ Flow load_matrices(Warp& warp, const Op& op) {
   if (!warp.converged(kAllLanes)) return Flow::blocked;
   const auto& detail = *static_cast<const MatrixDetail*>(op.detail);
   std::vector<uint16_t> elems(detail.rows.size() * 64);
-  auto* const rows = reinterpret_cast<uint16_t(*)[8]>(elems.data());
+  auto* const rows = reinterpret_cast<uint16_t (*)[8]>(elems.data());
   for (uint32_t m = 0; m < detail.rows.size(); ++m)
     for (uint32_t r = 0; r < 8; ++r)
       std::memcpy(rows[m * 8 + r], row_pointer(warp, detail, matrix_row_lane(m, r), Access::read), 16);
@@ -59,7 +59,8 @@ size_t take_matrix_modifiers(Decoding& d, MatrixDetail& detail) {
   const size_t num_matrices = size_t{1} << d.take_one_of({"x1", "x2", "x4"}, "number of matrices");
   if (d.take("trans")) detail.transpose = Transpose::yes;
   detail.space = take_space(d);
-  if (detail.space != MemorySpace::shared_cta && detail.space != MemorySpace::generic) d.unsupported("this state space");
+  if (detail.space != MemorySpace::shared_cta && detail.space != MemorySpace::generic)
+    d.unsupported("this state space");
   d.take_type_of({Type::b16});
   d.require_operands(2);
   d.op.pipe = Pipe::shared_memory;

@@ -16,7 +16,7 @@ struct MbarrierDetail {
   AddressOperand address;
   bool is_generic = false;
   bool own_cta_only = true;
-  bool has_state = false;   // arrive: a state to be written; test_wait: a state to compare with
+  bool has_state = false;  // arrive: a state to be written; test_wait: a state to compare with
   uint32_t state_row = 0;
   bool has_count = false;
   uint32_t count_row = 0;
@@ -85,8 +85,8 @@ Flow arrive(Warp& warp, const Op& op) {
     Cluster& cluster = warp.cta.cluster;
     cluster.read_mbarrier(address);  // throws when there is none
     release(warp, address, released);
-    const uint64_t state = drops ? cluster.arrive_drop_mbarrier(address, count, bytes)
-                                 : cluster.arrive_mbarrier(address, count, bytes);
+    const uint64_t state =
+        drops ? cluster.arrive_drop_mbarrier(address, count, bytes) : cluster.arrive_mbarrier(address, count, bytes);
     if (detail.has_state) warp.row<uint64_t>(detail.state_row)[lane] = state;
   });
   return Flow::next;
@@ -158,8 +158,7 @@ Flow try_wait(Warp& warp, const Op& op) {
 }
 
 void take_ordering(Decoding& d) {
-  if (d.take("acquire") || d.take("release") || d.take("relaxed"))
-    d.take_one_of({"cta", "cluster"}, "scope");
+  if (d.take("acquire") || d.take("release") || d.take("relaxed")) d.take_one_of({"cta", "cluster"}, "scope");
 }
 void take_space(Decoding& d, MbarrierDetail& detail) {
   if (d.take("shared") || d.take("shared::cta")) return;

@@ -30,7 +30,8 @@ Flow load(Warp& warp, const Op& op) {
     const uint64_t address = lane_address(warp, op, lane, access.address_is_32_bits);
     check_alignment(address, access.total_bytes);
     uint8_t bytes[32];
-    std::memcpy(bytes, memory_pointer(warp, lane, access.space, address, access.total_bytes, Access::read, access.ordering),
+    std::memcpy(bytes,
+                memory_pointer(warp, lane, access.space, address, access.total_bytes, Access::read, access.ordering),
                 access.total_bytes);
     for (uint32_t e = 0; e < access.num_elems; ++e) {
       const uint32_t register_bytes = access.register_bytes[e];
@@ -51,10 +52,10 @@ Flow store(Warp& warp, const Op& op) {
     check_alignment(address, access.total_bytes);
     uint8_t bytes[32];
     for (uint32_t e = 0; e < access.num_elems; ++e)
-      std::memcpy(bytes + e * access.elem_bytes,
-                  warp.row<uint8_t>(access.rows[e]) + lane * access.register_bytes[e], access.elem_bytes);
-    std::memcpy(memory_pointer(warp, lane, access.space, address, access.total_bytes, Access::write, access.ordering), bytes,
-                access.total_bytes);
+      std::memcpy(bytes + e * access.elem_bytes, warp.row<uint8_t>(access.rows[e]) + lane * access.register_bytes[e],
+                  access.elem_bytes);
+    std::memcpy(memory_pointer(warp, lane, access.space, address, access.total_bytes, Access::write, access.ordering),
+                bytes, access.total_bytes);
   });
   return Flow::next;
 }

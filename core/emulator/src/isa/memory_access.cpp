@@ -9,9 +9,9 @@ namespace opdeck::emu {
 namespace {
 
 [[noreturn]] void out_of_bounds(const char* space, uint64_t offset, uint32_t num_bytes, uint64_t size_bytes) {
-  throw EmulatorError(Fault::illegal_address, "access of " + std::to_string(num_bytes) + " bytes at " + space + " offset " +
-                                                  std::to_string(offset) + ", which has " + std::to_string(size_bytes) +
-                                                  " bytes");
+  throw EmulatorError(Fault::illegal_address, "access of " + std::to_string(num_bytes) + " bytes at " + space +
+                                                  " offset " + std::to_string(offset) + ", which has " +
+                                                  std::to_string(size_bytes) + " bytes");
 }
 
 AccessMode access_mode(Access access, Ordering ordering) {
@@ -34,7 +34,8 @@ uint8_t* accessed_shared(Warp& warp, uint8_t* pointer, uint64_t address, uint32_
 uint8_t* accessed_global(Warp& warp, uint64_t address, uint32_t num_bytes, Access access, AccessMode mode) {
   uint8_t* const pointer = warp.launch.memory.access(address, num_bytes, access);
   ClusterHazards* const hazards = hazards_of(warp);
-  if (hazards != nullptr && !warp.launch.memory.is_read_only(address)) hazards->access_global(warp, address, num_bytes, mode);
+  if (hazards != nullptr && !warp.launch.memory.is_read_only(address))
+    hazards->access_global(warp, address, num_bytes, mode);
   return pointer;
 }
 
@@ -55,8 +56,8 @@ uint8_t* local_pointer(Warp& warp, uint32_t lane, uint64_t offset, uint32_t num_
 
 uint8_t* shared_cta_pointer(Warp& warp, uint64_t address, uint32_t num_bytes) {
   if (address > 0xffffffff || shared_rank(static_cast<uint32_t>(address)) != warp.cta.rank)
-    throw EmulatorError(Fault::illegal_address, "shared address " + std::to_string(address) +
-                                                    " is not in the window of the executing CTA");
+    throw EmulatorError(Fault::illegal_address,
+                        "shared address " + std::to_string(address) + " is not in the window of the executing CTA");
   return warp.cta.cluster.shared_pointer(static_cast<uint32_t>(address), num_bytes);
 }
 
@@ -71,8 +72,7 @@ uint8_t* memory_pointer(Warp& warp, uint32_t lane, MemorySpace space, uint64_t a
   const AccessMode mode = access_mode(access, ordering);
   switch (space) {
     case MemorySpace::global: return accessed_global(warp, address, num_bytes, access, mode);
-    case MemorySpace::constant:
-      return warp.launch.memory.access(address, num_bytes, access);
+    case MemorySpace::constant: return warp.launch.memory.access(address, num_bytes, access);
     case MemorySpace::shared_cta:
       return accessed_shared(warp, shared_cta_pointer(warp, address, num_bytes), address, num_bytes, mode);
     case MemorySpace::shared_cluster:

@@ -18,8 +18,8 @@ enum class MemorySpace : uint8_t { generic, global, shared_cta, shared_cluster, 
 inline void check_alignment(uint64_t address, uint32_t num_bytes) {
   if (address % num_bytes == 0) return;
   char text[80];
-  std::snprintf(text, sizeof text, "address 0x%llx is not aligned to %u bytes", static_cast<unsigned long long>(address),
-                num_bytes);
+  std::snprintf(text, sizeof text, "address 0x%llx is not aligned to %u bytes",
+                static_cast<unsigned long long>(address), num_bytes);
   throw EmulatorError(Fault::misaligned, text);
 }
 
@@ -32,8 +32,8 @@ uint8_t* shared_cluster_pointer(Warp& warp, uint64_t address, uint32_t num_bytes
 // By space; `access` matters for global memory.
 // strong: volatile, relaxed, acquire, release; an atomic that returns a value (weak: one that does not).
 enum class Ordering : uint8_t { weak, strong };
-uint8_t* memory_pointer(Warp& warp, uint32_t lane, MemorySpace space, uint64_t address, uint32_t num_bytes, Access access,
-                        Ordering ordering = Ordering::weak);
+uint8_t* memory_pointer(Warp& warp, uint32_t lane, MemorySpace space, uint64_t address, uint32_t num_bytes,
+                        Access access, Ordering ordering = Ordering::weak);
 
 // The address that lane `lane` gives: op.a is the base row (op.immediate the offset).
 inline uint64_t lane_address(Warp& warp, const Op& op, uint32_t lane, bool is_32_bits) {
@@ -44,7 +44,8 @@ inline uint64_t lane_address(Warp& warp, const Op& op, uint32_t lane, bool is_32
 
 // A 32-bit shared address operand of an instruction, in lane `lane` (mbarriers, copies): row, its width and offset.
 inline uint32_t shared_operand(Warp& warp, const AddressOperand& operand, uint32_t lane) {
-  const uint64_t base = operand.bits == 32 ? warp.row<uint32_t>(operand.row)[lane] : warp.row<uint64_t>(operand.row)[lane];
+  const uint64_t base =
+      operand.bits == 32 ? warp.row<uint32_t>(operand.row)[lane] : warp.row<uint64_t>(operand.row)[lane];
   return static_cast<uint32_t>(base + static_cast<uint64_t>(operand.offset));
 }
 

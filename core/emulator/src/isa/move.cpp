@@ -6,8 +6,8 @@
 
 #include "../machine/address_space.h"
 #include "../machine/cta.h"
-#include "lanes.h"
 #include "decode.h"
+#include "lanes.h"
 #include "type_dispatch.h"
 
 namespace opdeck::emu {
@@ -124,14 +124,17 @@ void decode_mov(Decoding& d) {
   d.op.dst = d.destination(0, bits);
   const std::string& name = d.operand(1).name;
   if (d.operand(1).kind == Kind::special && (name == "%clock" || name == "%clock64" || name == "%clock_hi" ||
-                                              name == "%globaltimer" || name == "%globaltimer_lo")) {
+                                             name == "%globaltimer" || name == "%globaltimer_lo")) {
     d.op.execute = bits == 64 ? &read_clock<uint64_t> : &read_clock<uint32_t>;
     return;
   }
   d.op.a = d.source(1, bits);
-  if (type == Type::pred) d.op.execute = &copy_predicate;
-  else if (bits == 128) d.op.execute = &copy<Word128>;
-  else d.op.execute = for_bits(bits, [](auto zero) { return vectorised<&copy<decltype(zero)>>(); });
+  if (type == Type::pred)
+    d.op.execute = &copy_predicate;
+  else if (bits == 128)
+    d.op.execute = &copy<Word128>;
+  else
+    d.op.execute = for_bits(bits, [](auto zero) { return vectorised<&copy<decltype(zero)>>(); });
 }
 
 uint64_t window_of(Decoding& d, std::string_view space) {
@@ -160,9 +163,8 @@ void decode_cvta(Decoding& d) {
 
 // A rank that the cluster does not have gives an address at which any access is an error.
 Flow map_shared_address(Warp& warp, const Op& op) {
-  return map_lanes2<uint32_t, uint32_t, uint32_t>(warp, op, [](uint32_t address, uint32_t rank) {
-    return shared_address(rank & 0xff, shared_offset(address));
-  });
+  return map_lanes2<uint32_t, uint32_t, uint32_t>(
+      warp, op, [](uint32_t address, uint32_t rank) { return shared_address(rank & 0xff, shared_offset(address)); });
 }
 template <uint64_t window>
 Flow map_address64(Warp& warp, const Op& op) {

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Which registers may share a row of the register file. Called by decoder.cpp.
 // PTX has a register for every value, so a kernel declares thousands; most live for a few instructions of one basic
-// block. Only those share rows: their first appearance is an unguarded definition and the last stands in the same block,
-// so nothing can be live around them on any path. All others keep a row of their own.
+// block. Only those share rows: their first appearance is an unguarded definition and the last stands in the same
+// block, so nothing can be live around them on any path. All others keep a row of their own.
 #pragma once
 
 #include <cstdint>

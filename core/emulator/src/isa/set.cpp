@@ -13,11 +13,11 @@ namespace {
 
 struct SetDetail {
   Comparison comparison = Comparison::eq;
-  Type type = Type::u32;       // of the operands
+  Type type = Type::u32;  // of the operands
   bool ftz = false;
-  uint32_t num_elems = 1;      // 2 for pairs
-  uint64_t true_value = 0;     // of one element
-  uint32_t result_bits = 32;   // of one element
+  uint32_t num_elems = 1;     // 2 for pairs
+  uint64_t true_value = 0;    // of one element
+  uint32_t result_bits = 32;  // of one element
 };
 
 bool holds(Comparison comparison, double a, double b) {
@@ -102,8 +102,8 @@ void decode_set(Decoding& d) {
   SetDetail detail;
   detail.comparison = take_comparison(d);
   detail.ftz = d.take("ftz");
-  const Type result = d.take_type_of({Type::u16, Type::s16, Type::u32, Type::s32, Type::f32, Type::f16, Type::f16x2,
-                                      Type::bf16, Type::bf16x2});
+  const Type result = d.take_type_of(
+      {Type::u16, Type::s16, Type::u32, Type::s32, Type::f32, Type::f16, Type::f16x2, Type::bf16, Type::bf16x2});
   detail.type = d.take_type_of({Type::b16, Type::u16, Type::s16, Type::b32, Type::u32, Type::s32, Type::f32, Type::f64,
                                 Type::f16, Type::f16x2, Type::bf16, Type::bf16x2});
   const bool pairs = detail.type == Type::f16x2 || detail.type == Type::bf16x2;

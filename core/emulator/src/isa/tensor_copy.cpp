@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Copies of tensor boxes by the TMA unit: cp.async.bulk.tensor, cp.reduce.async.bulk.tensor and the prefetch.
-// Source: PTX ISA, "Data Movement and Conversion Instructions: Tensor copy". The map and the box walk: tensor/tensormap.h.
-// Reads of the source and writes of the destination happen when the schedule completes the copy.
+// Source: PTX ISA, "Data Movement and Conversion Instructions: Tensor copy". The map and the box walk:
+// tensor/tensormap.h. Reads of the source and writes of the destination happen when the schedule completes the copy.
 // Limits: tile mode only; im2col, gather4, scatter4 and the cp_mask forms are refused.
 #include <bit>
 #include <cstring>
@@ -34,8 +34,7 @@ struct Box {
 
 // The map's 128 bytes through a generic address.
 TensorMap read_tensor_map(Warp& warp, const TensorCopyDetail& detail, uint32_t lane) {
-  const uint64_t address =
-      warp.row<uint64_t>(detail.map.row)[lane] + static_cast<uint64_t>(detail.map.offset);
+  const uint64_t address = warp.row<uint64_t>(detail.map.row)[lane] + static_cast<uint64_t>(detail.map.offset);
   check_alignment(address, 64);
   const uint8_t* const bytes = memory_pointer(warp, lane, MemorySpace::generic, address, 128, Access::read);
   Expected<TensorMap> map = decode_tensor_map(bytes);
@@ -61,8 +60,7 @@ uint32_t distinct_lanes(Warp& warp, const TensorCopyDetail& detail) {
   const auto same = [&](uint32_t x, uint32_t y) {
     bool equal = warp.row<uint64_t>(detail.map.row)[x] == warp.row<uint64_t>(detail.map.row)[y] &&
                  shared_operand(warp, detail.shared, x) == shared_operand(warp, detail.shared, y);
-    for (const uint32_t row : detail.coordinate_rows)
-      equal &= warp.row<int32_t>(row)[x] == warp.row<int32_t>(row)[y];
+    for (const uint32_t row : detail.coordinate_rows) equal &= warp.row<int32_t>(row)[x] == warp.row<int32_t>(row)[y];
     return equal;
   };
   uint32_t distinct = 0;
@@ -103,8 +101,10 @@ void load_box(GlobalMemory& memory, const Box& box, uint8_t* shared) {
       }
     }
     for_each_piece(box.map.swizzle, offset, run, [&](uint32_t address, uint32_t run_byte, uint32_t num_bytes) {
-      if (source == nullptr) std::memset(shared + address, 0, num_bytes);
-      else std::memcpy(shared + address, source + run_byte, num_bytes);
+      if (source == nullptr)
+        std::memset(shared + address, 0, num_bytes);
+      else
+        std::memcpy(shared + address, source + run_byte, num_bytes);
     });
   });
 }
@@ -184,8 +184,7 @@ Flow store_tensor(Warp& warp, const Op& op) {
   const TensorCopyDetail& detail = detail_of(op);
   // A reduction is done once for each lane, even where all give the same operands (measured on an H200).
   for_each_lane(reduces ? warp.mask : distinct_lanes(warp, detail), [&](uint32_t lane) {
-    auto box =
-        std::make_shared<Box>(read_box(warp, detail, reduces ? TensorCopy::reduce : TensorCopy::store, lane));
+    auto box = std::make_shared<Box>(read_box(warp, detail, reduces ? TensorCopy::reduce : TensorCopy::store, lane));
     set_shared_address(warp, detail, lane, *box);
     if (reduces) {
       const Error error = check_reduction(detail.reduction, box->map.type);
@@ -206,8 +205,10 @@ Flow store_tensor(Warp& warp, const Op& op) {
     submit_group_copy(
         warp, BulkGroups::of(warp).bulk[lane], [box, bytes, shared] { *bytes = gather_box(*box, shared); },
         [box, bytes, &launch, reduction] {
-          if (reduces) reduce_box(launch, reduction, *box, *bytes);
-          else store_box(launch, *box, *bytes);
+          if (reduces)
+            reduce_box(launch, reduction, *box, *bytes);
+          else
+            store_box(launch, *box, *bytes);
         });
   });
   return Flow::next;
@@ -240,8 +241,10 @@ void decode_load(Decoding& d, TensorCopyDetail detail) {
   d.take_one_of({"mbarrier::complete_tx::bytes"}, "completion");
   detail.multicast = d.take("multicast::cluster");
   bool hint = d.take("L2::cache_hint");
-  if (d.take("cta_group::2")) detail.pair_signal = true;
-  else d.take("cta_group::1");
+  if (d.take("cta_group::2"))
+    detail.pair_signal = true;
+  else
+    d.take("cta_group::1");
   hint |= d.take("L2::cache_hint");
   d.require_operands(3u + detail.multicast + hint);
   detail.shared = d.address(size_t{0});

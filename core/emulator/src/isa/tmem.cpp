@@ -192,8 +192,8 @@ TmemAccess take_access(Decoding& d) {
 
 void finish_access(Decoding& d, AccessDetail detail, Execute execute) {
   if (detail.rows.size() != tmem_num_registers(detail.access))
-    d.malformed(std::to_string(detail.rows.size()) + " registers, " + std::to_string(tmem_num_registers(detail.access)) +
-                " wanted");
+    d.malformed(std::to_string(detail.rows.size()) + " registers, " +
+                std::to_string(tmem_num_registers(detail.access)) + " wanted");
   d.op.detail = d.keep(std::move(detail));
   d.op.pipe = Pipe::tensor_memory;
   d.op.execute = execute;
@@ -295,7 +295,8 @@ Flow copy_from_shared(Warp& warp, const Op& op) {
   Launch& launch = warp.launch;
   const uint32_t num_ctas = detail.num_ctas;
   submit_async(warp, pair.stream(), [pair, copy, num_ctas, &launch] {
-    for (uint32_t i = 0; i < num_ctas; ++i) execute_tmem_copy(copy, pair.ctas[i]->shared_view(), pair.ctas[i]->tmem_view());
+    for (uint32_t i = 0; i < num_ctas; ++i)
+      execute_tmem_copy(copy, pair.ctas[i]->shared_view(), pair.ctas[i]->tmem_view());
     launch.signal();
   });
   return Flow::next;

@@ -47,13 +47,13 @@ UmmaOperands read_operands(Warp& warp, const UmmaDetail& detail, uint32_t lane) 
   return operands;
 }
 
-void require_allocated(const TensorPair& pair, uint32_t num_ctas, const char* what, uint32_t address, uint32_t columns) {
+void require_allocated(const TensorPair& pair, uint32_t num_ctas, const char* what, uint32_t address,
+                       uint32_t columns) {
   for (uint32_t i = 0; i < num_ctas; ++i)
     if (!pair.ctas[i]->tmem_allocator.is_allocated(tmem_column(address), columns))
-      throw EmulatorError(Fault::illegal_address, std::string(what) + ": tensor memory columns " +
-                                                      std::to_string(tmem_column(address)) + " .. " +
-                                                      std::to_string(tmem_column(address) + columns - 1) +
-                                                      " are not allocated");
+      throw EmulatorError(Fault::illegal_address,
+                          std::string(what) + ": tensor memory columns " + std::to_string(tmem_column(address)) +
+                              " .. " + std::to_string(tmem_column(address) + columns - 1) + " are not allocated");
 }
 
 Flow multiply(Warp& warp, const Op& op) {
@@ -93,17 +93,22 @@ void take_scale_vector(Decoding& d, UmmaDetail& detail) {
   }
   if (!is_block_scaled(detail.kind)) d.unsupported(".block_scale with this kind");
   detail.block_scaled = true;
-  if (d.take("scale_vec::1X")) detail.scale_vector = 1;
-  else if (d.take("scale_vec::2X")) detail.scale_vector = 2;
-  else if (d.take("scale_vec::4X") || d.take("block16")) detail.scale_vector = 4;
-  else if (d.take("block32")) detail.scale_vector = detail.kind == MmaKind::mxf8f6f4 ? 1 : 2;
+  if (d.take("scale_vec::1X"))
+    detail.scale_vector = 1;
+  else if (d.take("scale_vec::2X"))
+    detail.scale_vector = 2;
+  else if (d.take("scale_vec::4X") || d.take("block16"))
+    detail.scale_vector = 4;
+  else if (d.take("block32"))
+    detail.scale_vector = detail.kind == MmaKind::mxf8f6f4 ? 1 : 2;
 }
 
 // disable-output-lane vector, enable-input-d, scale-input-d: the operands behind the fixed ones.
 void set_trailing_operands(Decoding& d, UmmaDetail& detail, size_t i) {
   if (d.operand(i).kind == ptx::Operand::Kind::vector) {
     detail.disable_rows = d.source_list(d.operand(i), 32);
-    if (detail.disable_rows.size() != 4 * detail.num_ctas) d.malformed("the disable-output-lane vector has a wrong length");
+    if (detail.disable_rows.size() != 4 * detail.num_ctas)
+      d.malformed("the disable-output-lane vector has a wrong length");
     ++i;
   }
   ptx::Operand accumulate = d.operand(i);
@@ -124,15 +129,19 @@ void decode_mma(Decoding& d) {
   UmmaDetail detail;
   detail.num_ctas = take_cta_group(d);
   detail.kind = static_cast<MmaKind>(d.take_one_of(
-      {"kind::f16", "kind::tf32", "kind::f8f6f4", "kind::i8", "kind::mxf8f6f4", "kind::mxf4", "kind::mxf4nvf4"}, "kind"));
+      {"kind::f16", "kind::tf32", "kind::f8f6f4", "kind::i8", "kind::mxf8f6f4", "kind::mxf4", "kind::mxf4nvf4"},
+      "kind"));
   if (detail.kind == MmaKind::i8) d.require_target({Target::sm_100a});
   take_scale_vector(d, detail);
-  for (const std::string_view m : {"collector::a::fill", "collector::a::use", "collector::a::lastuse", "collector::a::discard"})
+  for (const std::string_view m :
+       {"collector::a::fill", "collector::a::use", "collector::a::lastuse", "collector::a::discard"})
     d.take(m);
   detail.d = d.address(size_t{0});
   detail.a_in_tmem = d.operand(1).kind == ptx::Operand::Kind::address;
-  if (detail.a_in_tmem) detail.a_tmem = d.address(1);
-  else detail.a_row = d.source(1, 64);
+  if (detail.a_in_tmem)
+    detail.a_tmem = d.address(1);
+  else
+    detail.a_row = d.source(1, 64);
   detail.b_row = d.source(2, 64);
   detail.descriptor_row = d.source(3, 32);
   if (detail.block_scaled) {
@@ -165,7 +174,8 @@ Flow commit(Warp& warp, const Op& op) {
   const TensorPair pair = tensor_pair(warp, detail.num_ctas);
   Signal signal;
   if (ClusterHazards* hazards = hazards_of(warp)) {
-    for_each_lane(ctas, [&](uint32_t rank) { hazards->use_mbarrier(warp, shared_address(rank, shared_offset(mbarrier))); });
+    for_each_lane(ctas,
+                  [&](uint32_t rank) { hazards->use_mbarrier(warp, shared_address(rank, shared_offset(mbarrier))); });
     signal = hazards->commit_tensor(warp, *pair.ctas[0], ctas);
   }
   submit_async(warp, pair.stream(), [&cluster, &launch, ctas, mbarrier, signal] {

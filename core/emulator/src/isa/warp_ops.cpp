@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Instructions across the lanes of a warp: shfl, vote, match, redux, elect, activemask, bar.warp.sync.
-// Source: PTX ISA, "Data Movement: shfl.sync", "Parallel Synchronization: vote.sync, match.sync, redux.sync, elect.sync".
-// Each waits until the lanes of its member mask stand at it.
+// Source: PTX ISA, "Data Movement: shfl.sync", "Parallel Synchronization: vote.sync, match.sync, redux.sync,
+// elect.sync". Each waits until the lanes of its member mask stand at it.
 #include <algorithm>
 #include <array>
 #include <bit>
@@ -20,9 +20,11 @@ uint32_t member_mask(Warp& warp, uint32_t row) {
   const uint32_t* const masks = warp.row<uint32_t>(row);
   const uint32_t members = masks[std::countr_zero(warp.mask)];
   for_each_lane(warp.mask, [&](uint32_t lane) {
-    if (masks[lane] != members) throw EmulatorError(Fault::illegal_instruction, "the lanes give different member masks");
+    if (masks[lane] != members)
+      throw EmulatorError(Fault::illegal_instruction, "the lanes give different member masks");
     if ((members >> lane & 1) == 0)
-      throw EmulatorError(Fault::illegal_instruction, "lane " + std::to_string(lane) + " is not in its own member mask");
+      throw EmulatorError(Fault::illegal_instruction,
+                          "lane " + std::to_string(lane) + " is not in its own member mask");
   });
   return members;
 }
@@ -69,7 +71,8 @@ Flow shuffle(Warp& warp, const Op& op) {
     if (!valid) from = static_cast<int32_t>(lane);
     if ((warp.mask >> from & 1) == 0)
       throw EmulatorError(Fault::illegal_instruction, "lane " + std::to_string(lane) + " reads lane " +
-                                                          std::to_string(from) + ", which does not execute the shuffle");
+                                                          std::to_string(from) +
+                                                          ", which does not execute the shuffle");
     dst[lane] = source[static_cast<size_t>(from)];
     in_range |= static_cast<uint32_t>(valid) << lane;
   });
@@ -112,8 +115,9 @@ Flow vote(Warp& warp, const Op& op) {
     for_each_lane(members, [&](uint32_t lane) { dst[lane] = holding; });
     return Flow::next;
   }
-  const bool result = mode == Vote::all ? holding == members : mode == Vote::any ? holding != 0
-                                                                                  : holding == members || holding == 0;
+  const bool result = mode == Vote::all   ? holding == members
+                      : mode == Vote::any ? holding != 0
+                                          : holding == members || holding == 0;
   set_predicate(warp, op.dst, result ? kAllLanes : 0);
   return Flow::next;
 }
@@ -183,7 +187,8 @@ Flow match_any(Warp& warp, const Op& op) {
   std::copy_n(warp.row<T>(op.a), kWarpLanes, values.begin());
   for_each_lane(warp.mask, [&](uint32_t lane) {
     uint32_t same = 0;
-    for_each_lane(warp.mask, [&](uint32_t other) { same |= static_cast<uint32_t>(values[other] == values[lane]) << other; });
+    for_each_lane(warp.mask,
+                  [&](uint32_t other) { same |= static_cast<uint32_t>(values[other] == values[lane]) << other; });
     warp.row<uint32_t>(op.dst)[lane] = same;
   });
   return Flow::next;

@@ -94,9 +94,11 @@ Major major_immediate(Decoding& d, size_t i) {
 }
 
 void check_shape(Decoding& d, const WgmmaDetail& detail, uint32_t k_elems) {
-  const bool is_16_bits = detail.operands.a_format == NumberFormat::f16 || detail.operands.a_format == NumberFormat::bf16;
+  const bool is_16_bits =
+      detail.operands.a_format == NumberFormat::f16 || detail.operands.a_format == NumberFormat::bf16;
   const uint32_t wanted = is_16_bits ? 16 : detail.operands.a_format == NumberFormat::tf32 ? 8 : 32;
-  if (k_elems != wanted) d.malformed("K " + std::to_string(k_elems) + " with this operand type, " + std::to_string(wanted) + " wanted");
+  if (k_elems != wanted)
+    d.malformed("K " + std::to_string(k_elems) + " with this operand type, " + std::to_string(wanted) + " wanted");
   const size_t num_d = detail.operands.n_cols / (detail.operands.accumulator == Accumulator::f16 ? 4 : 2);
   if (detail.d_rows.size() != num_d)
     d.malformed(std::to_string(detail.d_rows.size()) + " registers of D, " + std::to_string(num_d) + " wanted");
@@ -121,8 +123,10 @@ void decode_mma(Decoding& d) {
   const bool is_16_bits = operands.a_format == NumberFormat::f16 || operands.a_format == NumberFormat::bf16;
   operands.a_in_registers = d.operand(1).kind == ptx::Operand::Kind::vector;
   detail.d_rows = d.destination_list(d.operand(0), 32);
-  if (operands.a_in_registers) detail.a_rows = d.source_list(d.operand(1), 32);
-  else detail.a_descriptor_row = d.source(1, 64);
+  if (operands.a_in_registers)
+    detail.a_rows = d.source_list(d.operand(1), 32);
+  else
+    detail.a_descriptor_row = d.source(1, 64);
   detail.b_descriptor_row = d.source(2, 64);
   ptx::Operand scale = d.operand(3);
   detail.scale_flip = scale.negated ? 0xffffffff : 0;

@@ -59,8 +59,8 @@ struct CopyBatch {
 };
 
 struct BulkGroups {
-  std::array<GroupQueue, kWarpLanes> bulk;      // cp.async.bulk
-  std::array<GroupQueue, kWarpLanes> per_thread;  // cp.async
+  std::array<GroupQueue, kWarpLanes> bulk;                     // cp.async.bulk
+  std::array<GroupQueue, kWarpLanes> per_thread;               // cp.async
   std::array<std::shared_ptr<CopyBatch>, kWarpLanes> batches;  // the open ones of cp.async
 
   const std::shared_ptr<CopyBatch>& open_batch(uint32_t lane) {

@@ -10,7 +10,7 @@
 namespace opdeck::emu {
 namespace {
 
-constexpr uint8_t kSharedPoison = 0xff;          // NaN in every format that has one
+constexpr uint8_t kSharedPoison = 0xff;  // NaN in every format that has one
 constexpr uint32_t kTmemPoison = 0xffffffff;
 
 std::string hex(uint32_t value) {
@@ -45,7 +45,8 @@ bool TmemAllocator::release(uint32_t first_column, uint32_t num_columns) {
 bool TmemAllocator::is_allocated(uint32_t first_column, uint32_t num_columns) const {
   if (num_columns == 0) return true;
   if (first_column + num_columns > TmemView::num_columns) return false;
-  for (uint32_t block = first_column / kBlockColumns; block <= (first_column + num_columns - 1) / kBlockColumns; ++block)
+  for (uint32_t block = first_column / kBlockColumns; block <= (first_column + num_columns - 1) / kBlockColumns;
+       ++block)
     if (!used_[block]) return false;
   return true;
 }
@@ -62,7 +63,8 @@ Cta::Cta(Cluster& owner, uint32_t cluster_rank, std::array<uint32_t, 3> cta_inde
   shared_.assign(dynamic_start + launch.shape.dynamic_shared_bytes, kSharedPoison);
   const uint32_t num_warps = launch.shape.num_warps(), num_threads = launch.shape.num_threads();
   warps.reserve(num_warps);
-  for (uint32_t w = 0; w < num_warps; ++w) warps.emplace_back(*this, w, std::min(kWarpLanes, num_threads - w * kWarpLanes));
+  for (uint32_t w = 0; w < num_warps; ++w)
+    warps.emplace_back(*this, w, std::min(kWarpLanes, num_threads - w * kWarpLanes));
 }
 
 uint32_t* Cta::tmem_words() {
@@ -96,9 +98,9 @@ bool Cta::arrive_named_barrier(uint32_t barrier_idx, uint32_t num_threads, uint3
   }
   barrier.arrived_threads += num_threads;
   if (barrier.arrived_threads > barrier.expected_threads)
-    throw EmulatorError(Fault::illegal_instruction,
-                        std::to_string(barrier.arrived_threads) + " threads arrived at barrier " +
-                            std::to_string(barrier_idx) + ", which expects " + std::to_string(barrier.expected_threads));
+    throw EmulatorError(Fault::illegal_instruction, std::to_string(barrier.arrived_threads) +
+                                                        " threads arrived at barrier " + std::to_string(barrier_idx) +
+                                                        ", which expects " + std::to_string(barrier.expected_threads));
   if (barrier.arrived_threads < barrier.expected_threads) return false;
   barrier.arrived_threads = 0;
   ++barrier.generation;
@@ -147,8 +149,8 @@ void Cta::check_register_counts() const {
     total += uint64_t{warps[w].max_registers} * kWarpLanes;
   }
   if (all_set && total > kRegistersPerSm)
-    throw EmulatorError(Fault::failed, "setmaxnreg gave the warps of a CTA " + std::to_string(total) + " registers, there are " +
-                                           std::to_string(kRegistersPerSm));
+    throw EmulatorError(Fault::failed, "setmaxnreg gave the warps of a CTA " + std::to_string(total) +
+                                           " registers, there are " + std::to_string(kRegistersPerSm));
 }
 
 Cluster::Cluster(Launch& owner, std::array<uint32_t, 3> cluster_index) : launch(owner), index(cluster_index) {
@@ -156,9 +158,9 @@ Cluster::Cluster(Launch& owner, std::array<uint32_t, 3> cluster_index) : launch(
   for (uint32_t z = 0, rank = 0; z < extent[2]; ++z)
     for (uint32_t y = 0; y < extent[1]; ++y)
       for (uint32_t x = 0; x < extent[0]; ++x, ++rank)
-        ctas.push_back(std::make_unique<Cta>(*this, rank,
-                                             std::array<uint32_t, 3>{index[0] * extent[0] + x, index[1] * extent[1] + y,
-                                                                     index[2] * extent[2] + z}));
+        ctas.push_back(std::make_unique<Cta>(
+            *this, rank,
+            std::array<uint32_t, 3>{index[0] * extent[0] + x, index[1] * extent[1] + y, index[2] * extent[2] + z}));
   if (launch.options.hazards != 0) hazards = std::make_unique<ClusterHazards>(launch, *this);
 }
 
@@ -171,8 +173,9 @@ bool Cluster::finished() const {
 Cta& Cluster::cta_of(uint32_t address) {
   const uint32_t rank = shared_rank(address);
   if (rank >= num_ctas())
-    throw EmulatorError(Fault::illegal_address, "shared address " + hex(address) + " names CTA " + std::to_string(rank) +
-                                                    " of a cluster of " + std::to_string(num_ctas()));
+    throw EmulatorError(Fault::illegal_address, "shared address " + hex(address) + " names CTA " +
+                                                    std::to_string(rank) + " of a cluster of " +
+                                                    std::to_string(num_ctas()));
   return *ctas[rank];
 }
 
@@ -180,9 +183,9 @@ uint8_t* Cluster::shared_pointer(uint32_t address, uint32_t num_bytes) {
   Cta& cta = cta_of(address);
   const uint32_t offset = shared_offset(address);
   if (offset < kReservedSharedBytes || offset + uint64_t{num_bytes} > cta.shared_bytes())
-    throw EmulatorError(Fault::illegal_address,
-                        "access of " + std::to_string(num_bytes) + " bytes at shared address " + hex(address) +
-                            ": shared memory of the CTA is " + hex(kReservedSharedBytes) + " to " + hex(cta.shared_bytes()));
+    throw EmulatorError(Fault::illegal_address, "access of " + std::to_string(num_bytes) + " bytes at shared address " +
+                                                    hex(address) + ": shared memory of the CTA is " +
+                                                    hex(kReservedSharedBytes) + " to " + hex(cta.shared_bytes()));
   return cta.shared() + offset;
 }
 
@@ -229,8 +232,8 @@ uint64_t Cluster::init_mbarrier(uint32_t address, uint32_t count) {
                                                         " is outside 1 .. " + std::to_string(Mbarrier::kMaxCount));
   uint8_t* const pointer = mbarrier_pointer(address, false);
   if (!cta_of(address).mbarriers.insert(shared_offset(address)).second)
-    throw EmulatorError(Fault::illegal_instruction, "an mbarrier lives at shared address " + hex(address) +
-                                                        " already (mbarrier.inval is missing)");
+    throw EmulatorError(Fault::illegal_instruction,
+                        "an mbarrier lives at shared address " + hex(address) + " already (mbarrier.inval is missing)");
   Mbarrier barrier;
   barrier.expected = barrier.pending = count;
   const uint64_t word = barrier.pack();
@@ -262,8 +265,8 @@ uint64_t Cluster::arrive_mbarrier(uint32_t address, uint32_t count, int32_t expe
 void Cluster::add_mbarrier_arrival(uint32_t address) {
   Mbarrier barrier = read_mbarrier(address);
   if (++barrier.pending > Mbarrier::kMaxCount)
-    throw EmulatorError(Fault::illegal_instruction, "mbarrier at shared address " + hex(address) +
-                                                        ": more than 2^20 - 1 arrivals are pending");
+    throw EmulatorError(Fault::illegal_instruction,
+                        "mbarrier at shared address " + hex(address) + ": more than 2^20 - 1 arrivals are pending");
   update_mbarrier(mbarrier_pointer(address, true), barrier);
 }
 
@@ -273,7 +276,8 @@ uint64_t Cluster::arrive_drop_mbarrier(uint32_t address, uint32_t count, int32_t
   std::memcpy(&word, pointer, sizeof word);
   Mbarrier barrier = Mbarrier::unpack(word);
   if (count > barrier.expected)
-    throw EmulatorError(Fault::illegal_instruction, "mbarrier.arrive_drop takes more arrivals than the barrier expects");
+    throw EmulatorError(Fault::illegal_instruction,
+                        "mbarrier.arrive_drop takes more arrivals than the barrier expects");
   barrier.expected -= count;
   const uint64_t dropped = barrier.pack();
   std::memcpy(pointer, &dropped, sizeof dropped);
@@ -287,8 +291,8 @@ void Cluster::expect_mbarrier_tx(uint32_t address, int32_t bytes) {
   Mbarrier barrier = Mbarrier::unpack(word);
   barrier.tx += bytes;
   if (barrier.tx > static_cast<int32_t>(Mbarrier::kMaxCount) || barrier.tx < -static_cast<int32_t>(Mbarrier::kMaxCount))
-    throw EmulatorError(Fault::illegal_instruction, "mbarrier at shared address " + hex(address) +
-                                                        ": tx-count leaves its range of 2^20 - 1 bytes");
+    throw EmulatorError(Fault::illegal_instruction,
+                        "mbarrier at shared address " + hex(address) + ": tx-count leaves its range of 2^20 - 1 bytes");
   update_mbarrier(pointer, barrier);
 }
 

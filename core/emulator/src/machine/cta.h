@@ -103,7 +103,7 @@ class Cluster {
   Mbarrier read_mbarrier(uint32_t address);
   // Returns the state before (the token of mbarrier.arrive).
   uint64_t arrive_mbarrier(uint32_t address, uint32_t count, int32_t expect_bytes);
-  void add_mbarrier_arrival(uint32_t address);  // one more is pending in this phase
+  void add_mbarrier_arrival(uint32_t address);               // one more is pending in this phase
   void expect_mbarrier_tx(uint32_t address, int32_t bytes);  // negative: complete_tx
   uint64_t arrive_drop_mbarrier(uint32_t address, uint32_t count, int32_t expect_bytes);
 

@@ -10,18 +10,18 @@
 namespace opdeck::emu {
 
 enum class Fault : uint8_t {
-  invalid_value,      // CUDA_ERROR_INVALID_VALUE
-  invalid_ptx,        // CUDA_ERROR_INVALID_PTX
-  unsupported,        // CUDA_ERROR_NOT_SUPPORTED: an instruction or modifier the emulator or the target lacks
-  no_binary,          // CUDA_ERROR_NO_BINARY_FOR_GPU
-  not_found,          // CUDA_ERROR_NOT_FOUND
-  out_of_memory,      // CUDA_ERROR_OUT_OF_MEMORY
-  invalid_launch,     // CUDA_ERROR_INVALID_VALUE for a launch configuration
-  illegal_address,    // CUDA_ERROR_ILLEGAL_ADDRESS
-  misaligned,         // CUDA_ERROR_MISALIGNED_ADDRESS
+  invalid_value,        // CUDA_ERROR_INVALID_VALUE
+  invalid_ptx,          // CUDA_ERROR_INVALID_PTX
+  unsupported,          // CUDA_ERROR_NOT_SUPPORTED: an instruction or modifier the emulator or the target lacks
+  no_binary,            // CUDA_ERROR_NO_BINARY_FOR_GPU
+  not_found,            // CUDA_ERROR_NOT_FOUND
+  out_of_memory,        // CUDA_ERROR_OUT_OF_MEMORY
+  invalid_launch,       // CUDA_ERROR_INVALID_VALUE for a launch configuration
+  illegal_address,      // CUDA_ERROR_ILLEGAL_ADDRESS
+  misaligned,           // CUDA_ERROR_MISALIGNED_ADDRESS
   illegal_instruction,  // CUDA_ERROR_ILLEGAL_INSTRUCTION: operands that the instruction forbids
-  timeout,            // CUDA_ERROR_LAUNCH_TIMEOUT: deadlock or watchdog
-  failed              // CUDA_ERROR_LAUNCH_FAILED
+  timeout,              // CUDA_ERROR_LAUNCH_TIMEOUT: deadlock or watchdog
+  failed                // CUDA_ERROR_LAUNCH_FAILED
 };
 
 class EmulatorError : public std::runtime_error {

@@ -140,7 +140,8 @@ uint8_t* GlobalMemory::access(uint64_t address, uint64_t num_bytes, Access acces
 
 void GlobalMemory::fail(uint64_t address, uint64_t num_bytes, Access access, const std::string& reason) const {
   const char* verb = access == Access::read ? "read" : access == Access::write ? "write" : "atomic";
-  std::string text = std::string(verb) + " of " + std::to_string(num_bytes) + " bytes at global address " + hex(address);
+  std::string text =
+      std::string(verb) + " of " + std::to_string(num_bytes) + " bytes at global address " + hex(address);
   if (!reason.empty()) throw EmulatorError(Fault::illegal_address, text + ": " + reason);
   text += ": inside no registered tensor and no device allocation";
   const Region* nearest = nullptr;
@@ -197,7 +198,8 @@ void GlobalMemory::set_tensors(const opdeck_emu_tensor* tensors, uint32_t num_te
 void GlobalMemory::set_variables(const std::vector<Program::Variable>& variables) {
   variables_.clear();
   last_ = nullptr;
-  for (const Program::Variable& v : variables) variables_.push_back(Region::from_block(v.name, v.address, v.size_bytes));
+  for (const Program::Variable& v : variables)
+    variables_.push_back(Region::from_block(v.name, v.address, v.size_bytes));
 }
 
 uint64_t GlobalMemory::allocate(uint64_t size_bytes, const std::string& name) {
@@ -216,8 +218,8 @@ uint64_t GlobalMemory::allocate(uint64_t size_bytes, const std::string& name) {
 }
 
 bool GlobalMemory::free(uint64_t address) {
-  const auto it = std::find_if(blocks_.begin(), blocks_.end(),
-                               [&](const auto& block) { return block->region.begin() == address; });
+  const auto it =
+      std::find_if(blocks_.begin(), blocks_.end(), [&](const auto& block) { return block->region.begin() == address; });
   if (it == blocks_.end()) return false;
   if (last_ == &(*it)->region) last_ = nullptr;
   std::free((*it)->memory);

@@ -44,10 +44,10 @@ class Region {
 
   std::string name_;
   uint64_t begin_ = 0, size_bytes_ = 0;
-  uint64_t run_bytes_ = 0;               // contiguous elements
-  std::vector<Dimension> outer_;         // largest stride first
+  uint64_t run_bytes_ = 0;        // contiguous elements
+  std::vector<Dimension> outer_;  // largest stride first
   Access allowed_ = Access::read_write;
-  std::vector<uint8_t> written_;         // one a byte; empty when the memory starts initialised
+  std::vector<uint8_t> written_;  // one a byte; empty when the memory starts initialised
 };
 
 class GlobalMemory {
@@ -60,13 +60,17 @@ class GlobalMemory {
   // Host pointer of an access that is legal; throws EmulatorError (illegal address) else.
   uint8_t* access(uint64_t address, uint64_t num_bytes, Access access);
 
-  // Of the region around an address that access() allowed: whether a launch can only read it, its start, and the place as text.
+  // Of the region around an address that access() allowed: whether a launch can only read it, its start, and the place
+  // as text.
   bool is_read_only(uint64_t address) const;
   uint64_t base_of(uint64_t address) const;
   std::string describe(uint64_t address) const;
 
   void set_tensors(const opdeck_emu_tensor* tensors, uint32_t num_tensors);
-  void clear_tensors() { tensors_.clear(); last_ = nullptr; }
+  void clear_tensors() {
+    tensors_.clear();
+    last_ = nullptr;
+  }
   // The .global and .const variables of the kernel that runs next.
   void set_variables(const std::vector<Program::Variable>& variables);
 

@@ -42,7 +42,10 @@ struct ClusterQueue {
 struct Launch {
   Launch(const Program& kernel, const LaunchShape& launch_shape, GlobalMemory& global_memory,
          const opdeck_emu_options& launch_options)
-      : program(kernel), shape(launch_shape), memory(global_memory), options(launch_options),
+      : program(kernel),
+        shape(launch_shape),
+        memory(global_memory),
+        options(launch_options),
         async(static_cast<opdeck_emu_schedule>(launch_options.schedule), launch_options.seed) {}
 
   // Runs the kernel to its end; throws EmulatorError.

@@ -3,8 +3,8 @@
 // Made by src/isa/decoder.cpp, run by scheduler.cpp.
 //
 // Every operand is a row of the warp's register file, one entry a lane: registers, immediates (broadcast once when
-// the warp starts) and special registers (constant for a warp) look alike to an operation. Rows hold 32 entries of 1, 2,
-// 4, 8 or 16 bytes; a predicate row is one 32-bit lane mask.
+// the warp starts) and special registers (constant for a warp) look alike to an operation. Rows hold 32 entries of 1,
+// 2, 4, 8 or 16 bytes; a predicate row is one 32-bit lane mask.
 #pragma once
 
 #include <array>
@@ -31,8 +31,25 @@ using Execute = Flow (*)(Warp&, const Op&);
 
 // Where an operation spends its time on the chip; counters by pipe are kept from this.
 enum class Pipe : uint8_t {
-  integer, float32, float64, half, special_function, convert, predicate, move, global_memory, shared_memory,
-  constant_memory, atomic, control, warp_sync, barrier, bulk_copy, tensor_core, tensor_memory, count
+  integer,
+  float32,
+  float64,
+  half,
+  special_function,
+  convert,
+  predicate,
+  move,
+  global_memory,
+  shared_memory,
+  constant_memory,
+  atomic,
+  control,
+  warp_sync,
+  barrier,
+  bulk_copy,
+  tensor_core,
+  tensor_memory,
+  count
 };
 inline constexpr size_t kNumPipes = static_cast<size_t>(Pipe::count);
 const char* pipe_name(Pipe pipe);
@@ -40,19 +57,56 @@ const char* pipe_name(Pipe pipe);
 struct Op {
   Execute execute = nullptr;
   uint32_t dst = 0, a = 0, b = 0, c = 0, d = 0;  // byte offsets of rows
-  uint32_t guard = 0;       // predicate row
-  uint32_t guard_flip = 0;  // all ones for `@!p`
+  uint32_t guard = 0;                            // predicate row
+  uint32_t guard_flip = 0;                       // all ones for `@!p`
   int64_t immediate = 0;
   const void* detail = nullptr;  // operands that do not fit, owned by Program::details
   Pipe pipe = Pipe::move;
 };
 
 enum class SpecialRegister : uint8_t {
-  tid_x, tid_y, tid_z, ntid_x, ntid_y, ntid_z, ctaid_x, ctaid_y, ctaid_z, nctaid_x, nctaid_y, nctaid_z, laneid, warpid,
-  nwarpid, lanemask_eq, lanemask_lt, lanemask_le, lanemask_gt, lanemask_ge, clusterid_x, clusterid_y, clusterid_z,
-  nclusterid_x, nclusterid_y, nclusterid_z, cluster_ctaid_x, cluster_ctaid_y, cluster_ctaid_z, cluster_nctaid_x,
-  cluster_nctaid_y, cluster_nctaid_z, cluster_ctarank, cluster_nctarank, is_explicit_cluster, smid, nsmid, gridid,
-  dynamic_smem_size, total_smem_size, shared_address, count
+  tid_x,
+  tid_y,
+  tid_z,
+  ntid_x,
+  ntid_y,
+  ntid_z,
+  ctaid_x,
+  ctaid_y,
+  ctaid_z,
+  nctaid_x,
+  nctaid_y,
+  nctaid_z,
+  laneid,
+  warpid,
+  nwarpid,
+  lanemask_eq,
+  lanemask_lt,
+  lanemask_le,
+  lanemask_gt,
+  lanemask_ge,
+  clusterid_x,
+  clusterid_y,
+  clusterid_z,
+  nclusterid_x,
+  nclusterid_y,
+  nclusterid_z,
+  cluster_ctaid_x,
+  cluster_ctaid_y,
+  cluster_ctaid_z,
+  cluster_nctaid_x,
+  cluster_nctaid_y,
+  cluster_nctaid_z,
+  cluster_ctarank,
+  cluster_nctarank,
+  is_explicit_cluster,
+  smid,
+  nsmid,
+  gridid,
+  dynamic_smem_size,
+  total_smem_size,
+  shared_address,
+  count
 };
 
 // A row that is filled when a warp starts.
@@ -95,8 +149,8 @@ struct Program {
     std::string name;
     uint64_t address, size_bytes;
   };
-  std::vector<Variable> variables;    // .global and .const
-  uint32_t static_shared_end = 0;  // shared offset behind the static variables (and the reserved bytes)
+  std::vector<Variable> variables;  // .global and .const
+  uint32_t static_shared_end = 0;   // shared offset behind the static variables (and the reserved bytes)
   uint32_t dynamic_shared_align = 16;
   uint32_t local_bytes = 0;  // a thread
   // The narrowest stores, at most 4 bytes: what hazard checks tell apart.

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Runs a launch: the warps of a cluster by turns, asynchronous work as the schedule says; clusters one after another,
-// but when one has run long or can only wait for others, the next ones start beside it (kernels whose CTAs wait for each
-// other through global memory). Called by src/driver through Launch::run.
+// but when one has run long or can only wait for others, the next ones start beside it (kernels whose CTAs wait for
+// each other through global memory). Called by src/driver through Launch::run.
 #include <algorithm>
 #include <memory>
 #include <vector>
@@ -82,8 +82,8 @@ class ClusterRun {
     if (random) shuffle();
     bool progress = false;
     for (Warp* warp : warps_) {
-      if (warp->wait.kind != WaitKind::none && warp->wait.epoch == launch_.epoch &&
-          !warp->wait.permit && !warp->run_ahead)
+      if (warp->wait.kind != WaitKind::none && warp->wait.epoch == launch_.epoch && !warp->wait.permit &&
+          !warp->run_ahead)
         continue;
       const uint64_t budget = random ? 1 + launch_.async.draw(kRandomSliceInstructions) : kSliceInstructions;
       progress |= run_slice(*warp, budget) != 0;
@@ -106,8 +106,9 @@ class ClusterRun {
       const uint64_t completed = warp.run(budget);
       launch_.counters.warp_instructions += completed;
       if (launch_.counters.warp_instructions > launch_.options.max_warp_instructions)
-        throw EmulatorError(Fault::timeout, "watchdog: more than " + std::to_string(launch_.options.max_warp_instructions) +
-                                                " warp instructions");
+        throw EmulatorError(
+            Fault::timeout,
+            "watchdog: more than " + std::to_string(launch_.options.max_warp_instructions) + " warp instructions");
       return completed;
     } catch (const EmulatorError& error) {
       throw EmulatorError(error.fault(), place(warp) + ": " + error.what());
@@ -135,8 +136,8 @@ class ClusterRun {
   std::string place(const Warp& warp) const {
     const Program& program = launch_.program;
     const auto& i = warp.cta.index;
-    std::string text = "kernel " + program.name + ", CTA (" + std::to_string(i[0]) + ", " + std::to_string(i[1]) + ", " +
-                       std::to_string(i[2]) + "), warp " + std::to_string(warp.warp_idx);
+    std::string text = "kernel " + program.name + ", CTA (" + std::to_string(i[0]) + ", " + std::to_string(i[1]) +
+                       ", " + std::to_string(i[2]) + "), warp " + std::to_string(warp.warp_idx);
     if (warp.pc >= program.places.size()) return text;
     const SourcePlace& source = program.places[warp.pc];
     text += ", PTX line " + std::to_string(source.ptx_line);
@@ -217,9 +218,9 @@ void Launch::run() {
 
 const char* pipe_name(Pipe pipe) {
   static constexpr const char* kNames[kNumPipes] = {
-      "integer", "float32", "float64", "half", "special_function", "convert", "predicate", "move", "global_memory",
-      "shared_memory", "constant_memory", "atomic", "control", "warp_sync", "barrier", "bulk_copy", "tensor_core",
-      "tensor_memory"};
+      "integer",   "float32",   "float64",       "half",          "special_function", "convert",
+      "predicate", "move",      "global_memory", "shared_memory", "constant_memory",  "atomic",
+      "control",   "warp_sync", "barrier",       "bulk_copy",     "tensor_core",      "tensor_memory"};
   return kNames[static_cast<size_t>(pipe)];
 }
 

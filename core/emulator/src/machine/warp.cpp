@@ -73,9 +73,12 @@ bool is_lane_special(SpecialRegister reg) {
 }  // namespace
 
 Warp::Warp(Cta& owner, uint32_t index, uint32_t num_lanes)
-    : cta(owner), launch(owner.launch), warp_idx(index),
+    : cta(owner),
+      launch(owner.launch),
+      warp_idx(index),
       existing_lanes(num_lanes == kWarpLanes ? kAllLanes : (1u << num_lanes) - 1),
-      registers(new uint8_t[launch.program.register_file_bytes]), lanes(existing_lanes) {
+      registers(new uint8_t[launch.program.register_file_bytes]),
+      lanes(existing_lanes) {
   std::memcpy(registers.get(), launch.register_image.data(), launch.program.register_file_bytes);
   fill_special_rows();
 }
@@ -228,9 +231,7 @@ uint64_t Warp::run(uint64_t budget) {
       continue;
     }
     switch (op.execute(*this, op)) {
-      case Flow::next:
-        ++pc;
-        break;
+      case Flow::next: ++pc; break;
       case Flow::jump:
         if (!parked.empty()) after_control_flow();
         break;

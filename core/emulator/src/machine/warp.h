@@ -2,9 +2,9 @@
 // A warp: 32 lanes, a register file of rows, and a program counter for each group of lanes.
 //
 // Lanes that diverge become groups with a program counter each. The group with the lowest counter runs until it meets
-// another one (they merge) or passes it; a group that is blocked holds the others back, as the convergence barriers that
-// ptxas inserts do, unless nothing else in the cluster can go on (then the others run ahead). So code that needs forward
-// progress of single lanes works, and code that needs convergence says so: an operation that names other lanes
+// another one (they merge) or passes it; a group that is blocked holds the others back, as the convergence barriers
+// that ptxas inserts do, unless nothing else in the cluster can go on (then the others run ahead). So code that needs
+// forward progress of single lanes works, and code that needs convergence says so: an operation that names other lanes
 // (.sync with a member mask, .aligned) waits until they stand at the same place.
 #pragma once
 
@@ -32,17 +32,25 @@ struct LaneGroup {
 
 // Why an operation returned Flow::blocked.
 enum class WaitKind : uint8_t {
-  none, mbarrier, named_barrier, cluster_barrier, bulk_group, convergence, tensor_memory, wgmma, try_again
+  none,
+  mbarrier,
+  named_barrier,
+  cluster_barrier,
+  bulk_group,
+  convergence,
+  tensor_memory,
+  wgmma,
+  try_again
 };
 
 struct WaitState {
   WaitKind kind = WaitKind::none;
   uint32_t pc = 0;
-  uint64_t epoch = 0;      // of the launch when it blocked: nothing has changed while it is the same
-  uint32_t address = 0;    // mbarrier: shared address; named barrier: its index
+  uint64_t epoch = 0;    // of the launch when it blocked: nothing has changed while it is the same
+  uint32_t address = 0;  // mbarrier: shared address; named barrier: its index
   uint32_t parity = 0;
-  bool may_fail = false;   // a try_wait that has not failed since the last change: it may return false
-  bool permit = false;     // ... and shall do so now
+  bool may_fail = false;  // a try_wait that has not failed since the last change: it may return false
+  bool permit = false;    // ... and shall do so now
 };
 
 class Warp {
@@ -84,7 +92,7 @@ class Warp {
   uint32_t exited_lanes = 0;
   std::vector<LaneGroup> parked;  // the other groups
   WaitState wait;
-  bool run_ahead = false;  // groups behind a blocked one may go on
+  bool run_ahead = false;      // groups behind a blocked one may go on
   uint32_t max_registers = 0;  // of the last setmaxnreg
   // Barriers at which this warp has arrived already and now waits.
   uint32_t pending_tmem_stores = 0;  // tcgen05.st that have not written yet

@@ -35,11 +35,11 @@ struct Variable {
 struct Operand {
   enum class Kind : uint8_t { reg, immediate, float_immediate, symbol, label, special, vector, address, sink, pair };
   Kind kind = Kind::sink;
-  bool negated = false;  // `!%p`
-  uint32_t reg = 0;      // Kind::reg: index into Kernel::registers
-  int64_t value = 0;     // immediate; bits of a float immediate; offset of an address; target of a label
-  uint16_t float_bits = 0;  // 32 for 0f, 64 for 0d
-  std::string name;      // symbol, special register, label as written
+  bool negated = false;        // `!%p`
+  uint32_t reg = 0;            // Kind::reg: index into Kernel::registers
+  int64_t value = 0;           // immediate; bits of a float immediate; offset of an address; target of a label
+  uint16_t float_bits = 0;     // 32 for 0f, 64 for 0d
+  std::string name;            // symbol, special register, label as written
   std::vector<Operand> items;  // vector: elements; pair: two; address: base [, coordinates...]
 };
 

@@ -40,8 +40,10 @@ uint64_t integer_value(const Token& token) {
   if (start >= digits.size()) fail(token, "'" + std::string(token.text) + "' is not an integer");
   for (size_t i = start; i < digits.size(); ++i) {
     const char c = digits[i];
-    const int digit = c >= '0' && c <= '9' ? c - '0' : c >= 'a' && c <= 'f' ? c - 'a' + 10
-                    : c >= 'A' && c <= 'F' ? c - 'A' + 10 : 99;
+    const int digit = c >= '0' && c <= '9'   ? c - '0'
+                      : c >= 'a' && c <= 'f' ? c - 'a' + 10
+                      : c >= 'A' && c <= 'F' ? c - 'A' + 10
+                                             : 99;
     if (digit >= base) fail(token, "'" + std::string(token.text) + "' is not an integer");
     value = value * static_cast<uint64_t>(base) + static_cast<uint64_t>(digit);
   }
@@ -75,7 +77,8 @@ Declarator parse_declarator(Lexer& tokens) {
     if (token.is(".align")) {
       d.align_bytes = static_cast<uint32_t>(parse_unsigned(tokens));
       aligned = true;
-      if (d.align_bytes == 0 || (d.align_bytes & (d.align_bytes - 1)) != 0) fail(token, ".align must be a power of two");
+      if (d.align_bytes == 0 || (d.align_bytes & (d.align_bytes - 1)) != 0)
+        fail(token, ".align must be a power of two");
     } else if (token.is(".ptr") || token.is(".global") || token.is(".shared") || token.is(".const")) {
       continue;  // pointer attributes of a parameter
     } else if (token.is(".v2") || token.is(".v4")) {
