@@ -362,7 +362,9 @@ def table(logs: Path) -> str:
         counts = map(str, (outcome.num_ctas, outcome.warp_instructions, outcome.mma_macs))
         cells = (case.name, case.arch, f"`{case.arguments.strip()}`", outcome.status, *errors, schedules,
                  outcome.hazard or "none", *counts, f"{outcome.seconds:.2f}")  # fmt: skip
-        lines.append("| " + " | ".join(cell.replace("|", "/") for cell in cells) + " |")
+        lines.append(
+            "| " + " | ".join(re.sub(r"kernel kernel_\S+ ", "", cell).replace("|", "/") for cell in cells) + " |"
+        )
     return "\n".join(lines) + "\n"
 
 
