@@ -4,6 +4,8 @@
 #include "aligned_gemm.h"
 
 #include <algorithm>
+#include <bit>
+#include <cmath>
 #include <cstring>
 
 #include "scratch.h"
@@ -44,11 +46,11 @@ struct Sums : Vectors<lanes> {
   using typename Vectors<lanes>::FloatsAt;
   using typename Vectors<lanes>::IntsAt;
 
-  // exponent_of for each lane, but for subnormals of f32, which are below every e.
+  // exponent_of for each lane; subnormals of f32 count as the smallest normal number.
   [[gnu::always_inline]] static Ints exponents_of(Floats values) {
     const Ints bits = reinterpret_cast<Ints>(values) & 0x7fffffff;
     const Ints biased = bits >> 23;
-    const Ints finite = bits == 0 ? Ints{} + zero_exponent : biased - 127;
+    const Ints finite = bits == 0 ? Ints{} + zero_exponent : (biased == 0 ? Ints{} - 126 : biased - 127);
     return biased == 255 ? Ints{} + not_finite_exponent : finite;
   }
 
@@ -78,7 +80,8 @@ struct Sums : Vectors<lanes> {
     return reinterpret_cast<Floats>(reinterpret_cast<Words>(upper * 256 + lower) | (sign & 0x80000000u));
   }
 
-  // `lanes` rows of one column. Those with e above max_exponent get no meaningful sum; returns whether there are any.
+  // `lanes` rows of one column. Those with e outside [min_exponent, max_exponent] get no meaningful sum; returns whether
+  // there are any, but for those with no term other than 0.
   [[gnu::always_inline]] static bool accumulate(const GemmOperands& operands, const Exponents& exponents, uint32_t row,
                                                 uint32_t col, float* d, const AlignedSum& sum) {
     const size_t k_elems = operands.k_elems, half = (k_elems + 1) / 2;
@@ -94,7 +97,7 @@ struct Sums : Vectors<lanes> {
       const Ints product = *reinterpret_cast<const IntsAt*>(a_exponents + k * operands.a_stride) + b_exponents[k];
       e = product > e ? product : e;
     }
-    const Ints beyond = e > max_exponent;
+    const Ints beyond = (e > max_exponent) | ((e < min_exponent) & (e > 2 * zero_exponent / 3));
     e = e < min_exponent ? Ints{} + min_exponent : e;
 
     const Ints fraction = Ints{} + static_cast<int32_t>(sum.fraction_bits);
@@ -115,19 +118,47 @@ struct Sums : Vectors<lanes> {
   }
 };
 
-// The row of a column, if it has a term that is not finite or too large, term by term; `before` is what d held.
-void repair(const GemmOperands& operands, const Exponents& exponents, uint32_t row, uint32_t col, float before,
-            float& d) {
-  const float* b = operands.b + size_t{col} * operands.b_stride;
-  const int32_t* b_exponents = exponents.b + size_t{col} * operands.b_stride;
-  int32_t e = exponent_of(before, -126);
-  float sum = before;
-  for (uint32_t k = 0; k < operands.k_elems; ++k) {
-    const size_t at = size_t{k} * operands.a_stride + row;
-    e = std::max(e, exponents.a[at] + b_exponents[k]);
-    sum += operands.a[at] * b[k];
+// One element: its terms, and what d held before.
+struct Element {
+  const GemmOperands& operands;
+  uint32_t row, col;
+  float before;
+
+  float term(uint32_t k) const {
+    return operands.a[size_t{k} * operands.a_stride + row] * operands.b[size_t{col} * operands.b_stride + k];
   }
-  if (e > max_exponent) d = sum;
+  double exact_term(uint32_t k) const {
+    return double{operands.a[size_t{k} * operands.a_stride + row]} * operands.b[size_t{col} * operands.b_stride + k];
+  }
+};
+
+// An element of exponent e below min_exponent: the same sum, in integers of 64 bits.
+float sum_of_small(const Element& element, int32_t e, const AlignedSum& sum) {
+  const int32_t fraction = static_cast<int32_t>(sum.fraction_bits);
+  int64_t total = static_cast<int64_t>(std::ldexp(double{element.before}, fraction - e));
+  for (uint32_t k = 0; k < element.operands.k_elems; ++k)
+    total += static_cast<int64_t>(std::ldexp(element.exact_term(k), fraction - e));
+  uint64_t magnitude = static_cast<uint64_t>(total < 0 ? -total : total);
+  // Bits below the kept ones, and those that a subnormal f32 has no place for, are cut.
+  const int32_t excess = static_cast<int32_t>(std::bit_width(magnitude)) - static_cast<int32_t>(sum.kept_bits) - 1;
+  const int32_t below_f32 = -149 - (e - fraction);
+  const int32_t cut = std::clamp(std::max(excess, below_f32), 0, 63);
+  magnitude = magnitude >> cut << cut;
+  const double value = std::ldexp(static_cast<double>(magnitude), e - fraction);
+  return static_cast<float>(total < 0 ? -value : value);
+}
+
+// The row of a column, if e is outside of what `accumulate` can do; `element.before` is what d held.
+void repair(const Element& element, const Exponents& exponents, const AlignedSum& sum, float& d) {
+  const int32_t* b_exponents = exponents.b + size_t{element.col} * element.operands.b_stride;
+  int32_t e = exponent_of(element.before, -126);
+  float in_order = element.before;
+  for (uint32_t k = 0; k < element.operands.k_elems; ++k) {
+    e = std::max(e, exponents.a[size_t{k} * element.operands.a_stride + element.row] + b_exponents[k]);
+    in_order += element.term(k);
+  }
+  if (e > max_exponent) d = in_order;
+  if (e < min_exponent && e > 2 * zero_exponent / 3) d = sum_of_small(element, e, sum);
 }
 
 // The arguments of gemm_accumulate_aligned, with the exponents.
@@ -148,7 +179,7 @@ template <uint32_t lanes>
       float before[lanes];
       std::copy_n(d, lanes, before);
       if (Sums<lanes>::accumulate(p.operands, p.exponents, row, col, d, p.sum))
-        for (uint32_t i = 0; i < lanes; ++i) repair(p.operands, p.exponents, row + i, col, before[i], d[i]);
+        for (uint32_t i = 0; i < lanes; ++i) repair({p.operands, row + i, col, before[i]}, p.exponents, p.sum, d[i]);
     }
 }
 

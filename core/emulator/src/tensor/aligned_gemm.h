@@ -10,13 +10,10 @@
 //   for D of f32 the sum is truncated towards zero to min(fraction_bits, 23) bits after its leading one;
 //   for D of f16 it is rounded once, to nearest even: of 8-bit floats the exact sum, with no truncation before.
 // fraction_bits is 25 for 16-bit and tf32 operands, 13 for 8-bit floats.
-// Confirmed by tests/truth, bit for bit: f16, bf16, tf32 and all pairs of e4m3 and e5m2, over normal numbers and over
-// exponents from -12 to 6, accumulators 0, 1 and various, D of f32 and of f16; 92160 elements in all. A subnormal
-// operand decides e in 13 of them, all with an e4m3 operand.
-// Limits: that a subnormal e5m2, f16, bf16 or tf32 operand follows the same rule is an assumption; whether a sum of f16
-// operands of more than 24 bits is cut to 24 before it is rounded to f16, as here, makes no difference in what was
-// measured; sums whose e is below -101 keep fewer bits; where a term is not finite, or e is above 125, terms are added
-// one by one in f32.
+// Confirmed by tests/truth, bit for bit: f16, bf16, tf32 and all pairs of e4m3 and e5m2, over normal numbers, exponents
+// from -12 to 6, and operands about the smallest normal number; accumulators 0, 1 and various, D of f32 and of f16.
+// Limits: whether a sum of f16 operands of more than 24 bits is cut to 24 before it is rounded to f16, as here, makes no
+// difference in what was measured; where a term is not finite, or e is above 125, terms are added one by one in f32.
 #pragma once
 
 #include <cstdint>
