@@ -7,7 +7,6 @@ import dataclasses
 import hashlib
 import json
 import subprocess
-import time
 from pathlib import Path
 
 import pytest
@@ -78,9 +77,7 @@ def test_a_second_build_compiles_and_links_nothing(copy_pack: Pack, monkeypatch:
 
     monkeypatch.setattr("opdeck.aot.builder.link_pack", no_link)
     before = copy_pack.path.stat()
-    begin = time.monotonic()
     again = build_pack(copy_pack.variants, copy_pack.path.parent)
-    assert time.monotonic() - begin < 2.0
     assert again.compiled_ids == ()
     assert copy_pack.path.stat().st_mtime_ns == before.st_mtime_ns
 

@@ -7,7 +7,6 @@ import dataclasses
 import importlib
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import numpy as np
@@ -71,9 +70,7 @@ def test_ensure_compiles_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     pack = ensure(PLAIN, SCHEMA)
     assert pack.name == f"{PLAIN.id}.opdeck.so"
     content, made = pack.read_bytes(), pack.stat().st_mtime_ns
-    begin = time.monotonic()
     assert ensure(PLAIN, SCHEMA) == pack
-    assert time.monotonic() - begin < 0.5
     assert (pack.read_bytes(), pack.stat().st_mtime_ns) == (content, made)
 
 
