@@ -34,11 +34,12 @@ HazardsOption = Annotated[
 
 
 def command_device(name: str | None, schedule: str | None, hazards: str | None) -> Device:
-    """The device named, else that of OPDECK_DEVICE, else a GPU where there is one, else the emulator."""
+    """The device named, else that of OPDECK_DEVICE, else a GPU where there is one, else the emulator, and says so."""
     named = name or os.environ.get(DEVICE_VARIABLE)
     if named:
         return open_device(named, schedule, hazards)
     try:
         return open_device("cuda:0")
     except DriverError:
+        typer.echo(f"no GPU here: this runs on {NO_GPU_DEVICE}", err=True)
         return open_device(NO_GPU_DEVICE, schedule, hazards)

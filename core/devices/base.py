@@ -69,6 +69,10 @@ class Device(Protocol):
         """Gets the variant's kernel: loaded, from the cache, or compiled now."""
         ...
 
+    def cubin_sha256(self, variant: Variant) -> str | None:
+        """Hex digits of the hash of the variant's loaded cubin; None where there is none."""
+        ...
+
     def last_report(self) -> LaunchReport | None:
         """Counts of the device's last launch; None where nothing counts."""
         ...

@@ -30,6 +30,9 @@ class CpuDevice:
         outputs = tuple(arg.name for arg in schema.args if arg.kind == "tensor" and arg.access != "read")
         return CpuLauncher(variant.make(), outputs)
 
+    def cubin_sha256(self, variant: Variant) -> None:
+        return None
+
     def last_report(self) -> None:
         return None
 

@@ -74,7 +74,7 @@ class NativeDevice:
 
     def launcher(self, schema: FamilySchema, variant: Variant) -> NativeLauncher:
         with self._lock:
-            if variant.id not in self._kernel_ids():
+            if variant.id not in self._kernels():
                 from opdeck.aot import ensure
 
                 self.load_pack(ensure(variant, schema))
@@ -90,6 +90,10 @@ class NativeDevice:
         sha256 = self._ffi.string(report.cubin_sha256).decode()
         names = ("num_ctas", "warp_instructions", "mma_macs", "tma_load_bytes", "tma_store_bytes")
         return LaunchReport(sha256, *(int(getattr(report, name)) for name in names))
+
+    def cubin_sha256(self, variant: Variant) -> str | None:
+        """Hex digits of the hash of the variant's cubin; None when no loaded pack has it."""
+        return self._kernels().get(variant.id)
 
     def check(self, status: int) -> None:
         """Raises the exception that a status of libopdeck stands for, with the library's message."""
@@ -138,17 +142,18 @@ class NativeDevice:
         self.check(self._lib.opdeck_ctx_device_info(self._ctx, info))
         return Target(arch(self._ffi.string(info.arch).decode(), "device").name, info.num_sms)
 
-    def _kernel_ids(self) -> set[str]:
+    def _kernels(self) -> dict[str, str]:
+        """The cubin's hash of each loaded kernel, by variant; of two packs with one variant the first counts."""
         ffi, lib = self._ffi, self._lib
         num_kernels = ffi.new("uint32_t *")
         self.check(lib.opdeck_ctx_num_kernels(self._ctx, num_kernels))
         info = ffi.new("opdeck_kernel_info *")
         info.struct_size = ffi.sizeof("opdeck_kernel_info")
-        ids = set()
+        kernels: dict[str, str] = {}
         for kernel_idx in range(num_kernels[0]):
             self.check(lib.opdeck_ctx_kernel_info(self._ctx, kernel_idx, info))
-            ids.add(ffi.string(info.variant).decode())
-        return ids
+            kernels.setdefault(ffi.string(info.variant).decode(), ffi.string(info.cubin_sha256).decode())
+        return kernels
 
 
 def _packs_of_entry_points() -> list[Path]:

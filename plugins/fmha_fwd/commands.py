@@ -73,7 +73,7 @@ def run(
     q: QueriesOption = None,
     k: KeysOption = None,
     d: DimOption = 128,
-    dtype: DtypeOption = "bf16",
+    dtype: DtypeOption = "fp16",
     mask: MaskOption = "no",
     causal_type: CausalTypeOption = "qbegin",
     init_style: StyleOption = "r",
@@ -115,7 +115,7 @@ def explain(
     q: QueriesOption = None,
     k: KeysOption = None,
     d: DimOption = 128,
-    dtype: DtypeOption = "bf16",
+    dtype: DtypeOption = "fp16",
     mask: MaskOption = "no",
     causal_type: CausalTypeOption = "qbegin",
     device: DeviceOption = None,
@@ -216,13 +216,13 @@ def _print_launch(done: _Run, variant: Variant, where: Device, shape: Shape) -> 
         "device": where.name,
         "config": variant.config_text or "-",
         "problem": str(shape),
+        "cubin SHA-256": where.cubin_sha256(variant) or "-",
     }
     report = where.last_report() if registry.get("fmha_fwd").last_launch is not None else None
     if report is not None:
         wanted_macs = expected_macs(shape, variant)
         is_right = report.mma_macs == wanted_macs
         lines |= {
-            "cubin SHA-256": report.cubin_sha256,
             "CTAs": str(report.num_ctas),
             "warp-instructions": str(report.warp_instructions),
             "MMA MACs": f"{report.mma_macs} (its tiles need {wanted_macs})",

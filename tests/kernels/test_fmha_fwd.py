@@ -101,6 +101,7 @@ def test_emulator(arch: str, schedule: str, case: Case, pack: Path) -> None:
     report = device.last_report()
     assert report is not None
     assert len(report.cubin_sha256) == 64
+    assert report.cubin_sha256 == device.cubin_sha256(last.variant)
     assert report.num_ctas > 0
     assert report.warp_instructions > 0
     assert report.mma_macs == cases.expected_macs(case.shape, last.variant)

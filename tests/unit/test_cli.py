@@ -120,5 +120,5 @@ def test_list_and_explain() -> None:
         f"fmha_fwd_sm90a_{dtype}_d{d}_causal_top_left" for dtype in ("fp16", "bf16") for d in (64, 128)
     ]
     explained = CliRunner().invoke(command_line(), ["explain", "fmha_fwd", *SMALL]).output
-    assert "fmha_fwd_sm100a_bf16_d64_none                  arch: got cpu, want sm_100a\n" in explained
-    assert "fmha_fwd_cpu_bf16_none                         accepts\n" in explained
+    assert "fmha_fwd_sm100a_fp16_d64_none                  arch: got cpu, want sm_100a\n" in explained
+    assert "fmha_fwd_cpu_fp16_none                         accepts\n" in explained
