@@ -20,16 +20,15 @@ from opdeck.core.registry import registry
 
 app = typer.Typer(help="Compile kernels ahead of time into packs.", no_args_is_help=True)
 
-Families = Annotated[list[str] | None, typer.Option("--family", help="Operator family; repeatable. Default: all.")]
-Archs = Annotated[
-    list[str] | None, typer.Option("--arch", help="sm_100a, sm_103a or sm_90a; repeatable. Default: all.")
-]
-Dtypes = Annotated[list[str] | None, typer.Option("--dtype", help="Element type of a row; repeatable. Default: all.")]
+# Each may be given again or hold several, separated by commas; not --fusion, whose names have commas in them.
+Families = Annotated[list[str] | None, typer.Option("--family", help="Operator families, a,b. Default: all.")]
+Archs = Annotated[list[str] | None, typer.Option("--arch", help="sm_100a,sm_103a,sm_90a or some. Default: all.")]
+Dtypes = Annotated[list[str] | None, typer.Option("--dtype", help="Element types of rows, a,b. Default: all.")]
 Fusions = Annotated[
     list[str] | None, typer.Option("--fusion", help="Canonical name, 'none' without one; repeatable. Default: all.")
 ]
 Plugins = Annotated[
-    list[str] | None, typer.Option("--plugin", help="Only what this plugin offers, its fusions included; repeatable.")
+    list[str] | None, typer.Option("--plugin", help="Only what these plugins offer, their fusions included.")
 ]
 
 
@@ -43,7 +42,7 @@ def plan_command(
     count: Annotated[bool, typer.Option("--count", help="Print only the number of variants.")] = False,
 ) -> None:
     """List the variants that `aot build` would compile with the same options."""
-    rows = plan(registry, _selection(family, arch, dtype, fusion, plugin))
+    rows = plan(registry, _selection(family, arch, dtype, plugin, fusions=fusion))
     if count:
         print(len(rows))
         return
@@ -65,7 +64,7 @@ def build_command(
     ] = None,
 ) -> None:
     """Compile the variants that `aot plan` lists into OUT/NAME.opdeck.so."""
-    rows = plan(registry, _selection(family, arch, dtype, fusion, plugin))
+    rows = plan(registry, _selection(family, arch, dtype, plugin, fusions=fusion))
     schemas = {row.family: registry.schema(row.family) for row in rows}
     begin = time.monotonic()
     columns = (
@@ -86,5 +85,16 @@ def build_command(
     print(f"{pack_path}: {len(rows)} variants, {size_kib:.0f} KiB, {time.monotonic() - begin:.1f} s")
 
 
-def _selection(*options: list[str] | None) -> Selection:
-    return Selection(*(tuple(option or ()) for option in options))
+def _selection(
+    families: list[str] | None,
+    archs: list[str] | None,
+    dtypes: list[str] | None,
+    plugins: list[str] | None,
+    *,
+    fusions: list[str] | None,
+) -> Selection:
+    return Selection(_split(families), _split(archs), _split(dtypes), tuple(fusions or ()), _split(plugins))
+
+
+def _split(options: list[str] | None) -> tuple[str, ...]:
+    return tuple(word for option in options or () for word in option.split(","))

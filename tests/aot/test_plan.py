@@ -64,6 +64,8 @@ def test_a_plugin_brings_its_family_and_its_fusions(with_copy: Registry):
 def test_plan_command_counts_what_it_lists():
     runner = CliRunner()
     counted = runner.invoke(cli.app, ["plan", "--family", "fmha_fwd", "--count"])
+    of_two = ["plan", "--arch=sm_100a,sm_103a", "--arch=sm_90a", "--dtype=fp16,bf16", "--family=fmha_fwd", "--count"]
+    assert runner.invoke(cli.app, of_two).output == counted.output
     assert counted.exit_code == 0, counted.output
     listed = runner.invoke(cli.app, ["plan", "--family", "fmha_fwd"], terminal_width=200)
     ids = [row.id for row in plan(registry, Selection(families=("fmha_fwd",)))]
