@@ -41,6 +41,7 @@ SCHEDULES = tuple(Schedule(kind, seed, hazards=1) for kind, seed in ((EAGER, 0),
 SHAPES = {  # CTAs, threads of a CTA, CTAs of a cluster
     "shared": (1, 64, 1),
     "mbarrier": (1, 64, 1),
+    "phases": (1, 64, 1),
     "bulk": (1, 64, 1),
     "bulk_exit": (1, 32, 1),
     "cp_async": (1, 64, 1),

@@ -43,6 +43,13 @@ Actor ClusterHazards::actor_of(Warp& warp, uint32_t flags) {
   return {agents_.now(s.agent), &s.knows, true, false, site(warp, flags)};
 }
 
+// When a warp does what is no access: known to whoever learns of what it does next, and no part of the fingerprint.
+Epoch ClusterHazards::moment(Warp& warp) {
+  WarpState& s = state(warp);
+  if (agents_[s.agent].sealed) s.knows.learn(s.agent, agents_.tick(s.agent).time());
+  return agents_.current(s.agent);
+}
+
 // The fingerprint is a sum, so the order in which independent warps run does not matter.
 void ClusterHazards::note(const Actor& actor, uint64_t where) {
   Agent& agent = agents_[actor.now.agent()];

@@ -66,6 +66,7 @@ class ClusterHazards {
   void arrive_mbarrier(Warp& warp, uint32_t address);  // call before the arrival is counted
   void signal_mbarrier(uint32_t address, const Signal& signal);  // the same of an asynchronous operation
   void wait_mbarrier(Warp& warp, uint32_t address, uint32_t parity);  // call when the phase is complete
+  void change_mbarrier_tx(Warp& warp, uint32_t address);  // expect_tx and complete_tx; call before they are counted
   void use_mbarrier(Warp& warp, uint32_t address);  // an asynchronous operation will signal it
   void arrive_barrier(Warp& warp, uint32_t barrier_idx, uint64_t generation);
   void wait_barrier(Warp& warp, uint32_t barrier_idx, uint64_t generation);
@@ -131,24 +132,26 @@ class ClusterHazards {
     void release(uint64_t generation, const Knowledge& knows);
     const Knowledge& of(uint64_t generation) const { return passed[generation & 1]; }
   };
+  struct Touch {
+    Epoch epoch;
+    Site site;
+  };
   struct MbarrierState {
     SyncPoint sync;
     uint64_t generation = 0;
     Epoch init;
     Site init_site;
+    std::vector<Touch> waits;  // that found the phase before the one in progress complete: the last of each warp
+    VectorClock tx_changes;    // what those who changed the phase's tx-count knew
   };
   struct Pipe {
     AgentId agent;
     Knowledge knows;
   };
-  struct RemoteTouch {
-    Epoch epoch;
-    Site site;
-  };
   struct CtaState {
     Shadow shared, tmem;
     std::array<SyncPoint, 16> barriers;
-    std::map<AgentId, RemoteTouch> touches;  // of its shared memory, by agents of other CTAs: the last of each
+    std::map<AgentId, Touch> touches;  // of its shared memory, by agents of other CTAs: the last of each
   };
   enum class Memory : uint8_t { shared, tmem };
 
@@ -179,6 +182,8 @@ class ClusterHazards {
   void check_exit_of_copies(const Knowledge& everything) const;
   void check_exit_of_peers() const;
   Pipe& pipe(Warp& warp, const Cta& first);
+  Epoch moment(Warp& warp);
+  void check_waits(uint32_t address, const MbarrierState& m) const;
   MbarrierState& mbarrier(const Knowledge& knows, uint32_t address);
   MbarrierState& advance_mbarrier(uint32_t address);
 

@@ -1,5 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Barriers: what an arrival passes on and what a wait takes over.
+#include <algorithm>
+
 #include "../machine/error.h"
 #include "detector.h"
 
@@ -28,8 +30,24 @@ ClusterHazards::MbarrierState& ClusterHazards::mbarrier(const Knowledge& knows, 
 // The state of a mbarrier with its generation brought to the phase in progress.
 ClusterHazards::MbarrierState& ClusterHazards::advance_mbarrier(uint32_t address) {
   MbarrierState& m = mbarriers_.at(address);
-  if (cluster_.read_mbarrier(address).phase != (m.generation & 1)) ++m.generation;
+  if (cluster_.read_mbarrier(address).phase != (m.generation & 1)) {
+    check_waits(address, m);
+    m.waits.clear();
+    m.tx_changes.clear();
+    ++m.generation;
+  }
   return m;
+}
+
+// The phase m.generation is complete. A wait for the phase before it that its arrivals do not know of could have come
+// after it, found the parity flipped twice and waited for a later phase, or for ever.
+void ClusterHazards::check_waits(uint32_t address, const MbarrierState& m) const {
+  const VectorClock& arrivals = m.sync.of(m.generation).all;
+  for (const Touch& wait : m.waits)
+    if (!arrivals.covers(wait.epoch) && !m.tx_changes.covers(wait.epoch))
+      fail("mbarrier-phase-missed",
+           "the mbarrier at " + place_text(Memory::shared, shared_rank(address), shared_offset(address) / granule_bytes_) +
+               " may complete two phases before the first of them is seen by " + describe(wait.epoch, wait.site));
 }
 
 void ClusterHazards::init_mbarrier(Warp& warp, uint32_t address) {
@@ -57,6 +75,14 @@ void ClusterHazards::arrive_mbarrier(Warp& warp, uint32_t address) {
   seal(s);
 }
 
+// Relaxed: it takes part in the phase, but passes nothing on.
+void ClusterHazards::change_mbarrier_tx(Warp& warp, uint32_t address) {
+  WarpState& s = state(warp);
+  mbarrier(s.knows, address);
+  advance_mbarrier(address).tx_changes.join(s.knows.all);
+  seal(s);
+}
+
 void ClusterHazards::use_mbarrier(Warp& warp, uint32_t address) { mbarrier(state(warp).knows, address); }
 
 void ClusterHazards::signal_mbarrier(uint32_t address, const Signal& signal) {
@@ -69,8 +95,15 @@ void ClusterHazards::signal_mbarrier(uint32_t address, const Signal& signal) {
 // before it counts as complete: nothing was passed.
 void ClusterHazards::wait_mbarrier(Warp& warp, uint32_t address, uint32_t parity) {
   WarpState& s = state(warp);
-  const MbarrierState& m = mbarrier(s.knows, address);
+  mbarrier(s.knows, address);
+  MbarrierState& m = advance_mbarrier(address);
   s.knows.join(m.sync.of(parity));
+  const Touch wait{moment(warp), site(warp)};
+  const auto it = std::find_if(m.waits.begin(), m.waits.end(), [&](const Touch& w) { return w.epoch.agent() == s.agent; });
+  if (it == m.waits.end())
+    m.waits.push_back(wait);
+  else
+    *it = wait;
 }
 
 void ClusterHazards::arrive_barrier(Warp& warp, uint32_t barrier_idx, uint64_t generation) {

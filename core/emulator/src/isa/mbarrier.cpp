@@ -116,7 +116,10 @@ Flow change_tx(Warp& warp, const Op& op) {
   const MbarrierDetail& detail = detail_of(op);
   for_each_lane(warp.mask, [&](uint32_t lane) {
     const int32_t bytes = static_cast<int32_t>(warp.row<uint32_t>(detail.tx_row)[lane]);
-    warp.cta.cluster.expect_mbarrier_tx(barrier_address(warp, detail, lane), sign * bytes);
+    const uint32_t address = barrier_address(warp, detail, lane);
+    warp.cta.cluster.read_mbarrier(address);  // throws when there is none
+    if (ClusterHazards* hazards = hazards_of(warp)) hazards->change_mbarrier_tx(warp, address);
+    warp.cta.cluster.expect_mbarrier_tx(address, sign * bytes);
   });
   return Flow::next;
 }
