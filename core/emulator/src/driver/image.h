@@ -15,7 +15,11 @@ struct Image {
   std::vector<std::string_view> cubins;  // else: every cubin in it
 };
 
-// `code` comes without a length: the formats say how long they are. Throws EmulatorError for anything else.
+// Throws EmulatorError for what is none of these, and for one that reaches past the bytes given.
+Image parse_image(std::string_view bytes);
+
+// `code` comes without a length: the formats say how long they are, and the readable memory around it bounds them. It
+// may also be the wrapper that points to a fatbin.
 Image parse_image(const void* code);
 
 }  // namespace opdeck::emu

@@ -11,6 +11,7 @@ namespace opdeck::emu {
 namespace {
 
 constexpr uint32_t kRowAlignBytes = 64;
+constexpr uint64_t kMaxVariableBytes = uint64_t{1} << 28;  // of each state space
 
 uint64_t align_up(uint64_t value, uint64_t align) { return (value + align - 1) / align * align; }
 
@@ -65,7 +66,14 @@ uint32_t KernelContext::allocate(uint32_t elem_bytes) {
 }
 
 void KernelContext::place_variables() {
-  uint64_t shared_end = kReservedSharedBytes, local_end = 0;
+  uint64_t shared_end = kReservedSharedBytes, local_end = 0, global_bytes = 0;
+  const auto check_size = [&](const ptx::Variable& v, uint64_t total_bytes) {
+    if (total_bytes > kMaxVariableBytes)
+      throw EmulatorError(Fault::out_of_memory, "kernel " + kernel.name + ": with '" + v.name +
+                                                    "' the variables of its state space take " +
+                                                    std::to_string(total_bytes) + " bytes, want at most " +
+                                                    std::to_string(kMaxVariableBytes));
+  };
   std::vector<const ptx::Variable*> dynamic;
   const auto place = [&](const ptx::Variable& v) {
     switch (v.space) {
@@ -77,13 +85,17 @@ void KernelContext::place_variables() {
         shared_end = align_up(shared_end, v.align_bytes);
         symbols_[v.name] = {v.space, shared_end};
         shared_end += v.size_bytes;
+        check_size(v, shared_end);
         return;
       case ptx::StateSpace::local:
         local_end = align_up(local_end, std::max<uint32_t>(v.align_bytes, 16));
         symbols_[v.name] = {v.space, local_end};
         local_end += v.size_bytes;
+        check_size(v, local_end);
         return;
       default: {  // .global and .const: initialised bytes that live as long as the program
+        global_bytes += v.size_bytes + v.align_bytes;
+        check_size(v, global_bytes);
         auto bytes = std::make_shared<std::vector<uint8_t>>(align_up(v.size_bytes, 16) + v.align_bytes, uint8_t{0});
         const uint64_t address = align_up(reinterpret_cast<uint64_t>(bytes->data()), v.align_bytes);
         std::copy(v.initial_bytes.begin(), v.initial_bytes.end(), reinterpret_cast<uint8_t*>(address));

@@ -2,11 +2,17 @@
 // Kernel bodies: scopes, registers, labels, instructions and their operands.
 #include "body_parser.h"
 
+#include <algorithm>
 #include <memory>
+#include <string>
 #include <unordered_map>
 
 namespace opdeck::emu::ptx {
 namespace {
+
+// Far above what kernels use; they bound the memory and the stack that a corrupt text can ask for.
+constexpr size_t kMaxRegisters = 1'000'000;
+constexpr uint32_t kMaxOperandDepth = 8;
 
 // Names of one `{ }`: registers are found while parsing (they are declared first), labels afterwards.
 struct Scope {
@@ -97,7 +103,8 @@ class BodyParser {
       if (tokens_.peek().is("<")) {
         const Token at = tokens_.next();
         const uint64_t count = parse_unsigned(tokens_);
-        if (count > 1'000'000) fail(at, "too many registers");
+        if (count > kMaxRegisters - std::min(kMaxRegisters, kernel_.registers.size()))
+          fail(at, "more than " + std::to_string(kMaxRegisters) + " registers");
         expect(tokens_, ">");
         for (uint64_t i = 0; i < count; ++i) declare_register(name + std::to_string(i), bits);
       } else {
@@ -175,8 +182,17 @@ class BodyParser {
     return pair;
   }
 
+  // Operands nest by recursion; no instruction of PTX has more than two levels.
   Operand parse_primary() {
     const Token token = tokens_.peek();
+    if (depth_ == kMaxOperandDepth) fail(token, "operands are nested too deeply");
+    ++depth_;
+    Operand operand = parse_nested(token);
+    --depth_;
+    return operand;
+  }
+
+  Operand parse_nested(const Token& token) {
     if (token.is("{")) return parse_list(Operand::Kind::vector, "{", "}");
     if (token.is("[")) return parse_list(Operand::Kind::address, "[", "]");
     if (token.is("(")) return parse_list(Operand::Kind::vector, "(", ")");
@@ -206,12 +222,12 @@ class BodyParser {
   }
 
   int64_t parse_offset() {
-    int64_t offset = 0;
+    uint64_t offset = 0;
     while (tokens_.peek().is("+") || tokens_.peek().is("-")) {
       if (tokens_.peek().is("+")) tokens_.next();
-      offset += parse_number().value;
+      offset += static_cast<uint64_t>(parse_number().value);
     }
-    return offset;
+    return static_cast<int64_t>(offset);
   }
 
   Operand parse_number() {
@@ -283,6 +299,7 @@ class BodyParser {
   std::vector<Scope*> instruction_scopes_;
   Scope* scope_ = nullptr;
   uint32_t source_line_ = 0;
+  uint32_t depth_ = 0;  // of operands
 };
 
 }  // namespace

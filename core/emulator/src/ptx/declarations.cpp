@@ -4,6 +4,13 @@
 #include "body_parser.h"
 
 namespace opdeck::emu::ptx {
+namespace {
+
+// Far above what kernels declare; they bound the memory that a corrupt text can ask for.
+constexpr uint64_t kMaxAlignBytes = 1 << 20;
+constexpr uint64_t kMaxVariableBytes = uint64_t{1} << 28;
+
+}  // namespace
 
 void fail(const Token& at, const std::string& what) {
   throw EmulatorError(Fault::invalid_ptx, "PTX line " + std::to_string(at.line) + ": " + what);
@@ -75,10 +82,12 @@ Declarator parse_declarator(Lexer& tokens) {
   while (true) {
     const Token token = tokens.next();
     if (token.is(".align")) {
-      d.align_bytes = static_cast<uint32_t>(parse_unsigned(tokens));
+      const uint64_t align_bytes = parse_unsigned(tokens);
       aligned = true;
-      if (d.align_bytes == 0 || (d.align_bytes & (d.align_bytes - 1)) != 0)
-        fail(token, ".align must be a power of two");
+      if (align_bytes == 0 || (align_bytes & (align_bytes - 1)) != 0 || align_bytes > kMaxAlignBytes)
+        fail(token, ".align is " + std::to_string(align_bytes) + ", want a power of two up to " +
+                        std::to_string(kMaxAlignBytes));
+      d.align_bytes = static_cast<uint32_t>(align_bytes);
     } else if (token.is(".ptr") || token.is(".global") || token.is(".shared") || token.is(".const")) {
       continue;  // pointer attributes of a parameter
     } else if (token.is(".v2") || token.is(".v4")) {
@@ -101,8 +110,10 @@ Declarator parse_declarator(Lexer& tokens) {
       d.size_bytes = 0;
     } else {
       const Token at = tokens.peek();
-      d.size_bytes *= parse_unsigned(tokens);
-      if (d.size_bytes > (uint64_t{1} << 32)) fail(at, "array is too large");
+      const uint64_t num_elems = parse_unsigned(tokens);
+      if (num_elems > kMaxVariableBytes || d.size_bytes * num_elems > kMaxVariableBytes)
+        fail(at, "array is larger than " + std::to_string(kMaxVariableBytes) + " bytes");
+      d.size_bytes *= num_elems;
     }
     expect(tokens, "]");
   }
@@ -149,8 +160,12 @@ std::vector<Variable> parse_variables(Lexer& tokens, bool is_extern) {
       const bool list = tokens.peek().is("{");
       if (list) tokens.next();
       do {
+        const Token at = tokens.peek();
         const uint64_t value = initial_value(tokens, d.elem_bytes);
-        for (uint32_t b = 0; b < d.elem_bytes; ++b) v.initial_bytes.push_back(static_cast<uint8_t>(value >> (8 * b)));
+        for (uint32_t b = 0; b < d.elem_bytes; ++b)
+          v.initial_bytes.push_back(b < sizeof value ? static_cast<uint8_t>(value >> (8 * b)) : uint8_t{0});
+        if (!d.unsized && v.initial_bytes.size() > v.size_bytes)
+          fail(at, "variable " + v.name + " has more initial values than elements");
       } while (list && tokens.peek().is(",") && (tokens.next(), true));
       if (list) expect(tokens, "}");
       if (d.unsized) v.size_bytes = v.initial_bytes.size();

@@ -7,6 +7,8 @@
 namespace opdeck::emu::ptx {
 namespace {
 
+constexpr uint32_t kMaxParameterBytes = 32764;  // PTX ISA, "Kernel Function Parameters"
+
 class ModuleParser {
  public:
   explicit ModuleParser(std::string_view text) : tokens_(text) {}
@@ -95,6 +97,7 @@ class ModuleParser {
   void parse_parameters(Kernel& kernel) {
     expect(tokens_, "(");
     while (!tokens_.peek().is(")")) {
+      const Token at = tokens_.peek();
       expect(tokens_, ".param");
       const Declarator d = parse_declarator(tokens_);
       Parameter p;
@@ -102,6 +105,9 @@ class ModuleParser {
       p.size_bytes = static_cast<uint32_t>(d.size_bytes);
       p.align_bytes = d.align_bytes;
       p.offset_bytes = (kernel.parameter_bytes + p.align_bytes - 1) / p.align_bytes * p.align_bytes;
+      if (uint64_t{p.offset_bytes} + p.size_bytes > kMaxParameterBytes)
+        fail(at, "the parameters of kernel " + kernel.name + " take more than " + std::to_string(kMaxParameterBytes) +
+                     " bytes");
       kernel.parameter_bytes = p.offset_bytes + p.size_bytes;
       kernel.parameters.push_back(std::move(p));
       if (!tokens_.peek().is(")")) expect(tokens_, ",");

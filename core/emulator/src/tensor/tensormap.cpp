@@ -122,6 +122,8 @@ Error check_global(const TensorMap& map) {
   return {};
 }
 
+constexpr uint64_t max_shared_memory_bytes = 256 * 1024;
+
 Error check_box(const TensorMap& map) {
   const uint32_t row_bytes = map.box_row_bytes();
   if (is_slotted(map.type) && map.box_elems[0] != 128)
@@ -132,6 +134,11 @@ Error check_box(const TensorMap& map) {
   if (map.swizzle != Swizzle::none && row_bytes > swizzle_span_bytes(map.swizzle))
     return message("tensor map: the box's inner dimension is ", row_bytes, " bytes, want at most ",
                    swizzle_span_bytes(map.swizzle), " under swizzle ", swizzle_name(map.swizzle));
+  uint64_t box_bytes = row_bytes;  // 256^4 rows would overflow box_bytes()
+  for (uint32_t d = 1; d < map.rank; ++d) box_bytes *= map.num_copied(d);
+  if (box_bytes > max_shared_memory_bytes)
+    return message("tensor map: the box is ", box_bytes, " bytes, more than any shared memory, ",
+                   max_shared_memory_bytes);
   if (map.type == TensorMapType::u6_align16 && map.swizzle != Swizzle::none && map.swizzle != Swizzle::b128)
     return message("tensor map: swizzle ", swizzle_name(map.swizzle),
                    " is not allowed for u6_align16, want none or 128B");
