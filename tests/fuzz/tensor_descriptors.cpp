@@ -68,7 +68,9 @@ void check_tensor_map(Source& source) {
   coords[0] &= ~127;
   if (!check_coords(map, coords.data(), TensorCopy::load).empty()) return;
   const uint32_t box_bytes = map.box_bytes();
-  uint64_t visited_bytes = 0;
+  uint64_t want_bytes = map.box_row_bytes(), visited_bytes = 0;
+  for (uint32_t d = 1; d < map.rank; ++d) want_bytes *= map.num_copied(d);
+  require(box_bytes == want_bytes);
   for_each_run(map, coords.data(), [&](const TileRun& run) {
     require(run.num_elems <= map.box_elems[0] && uint64_t{run.smem_offset} + run.shared_bytes <= box_bytes);
     uint32_t covered = 0;
