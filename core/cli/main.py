@@ -8,6 +8,7 @@ line.
 from __future__ import annotations
 
 import enum
+import importlib.metadata
 import sys
 from typing import Annotated
 
@@ -31,6 +32,8 @@ class Installed(enum.Enum):
     LIB = "lib"
 
 
+Version = Annotated[bool, typer.Option("--version", help="Print the version and leave.")]
+
 _HELP = "Attention kernels, compiled ahead of time: list, explain, run, build."
 
 
@@ -48,7 +51,7 @@ def command_line() -> typer.Typer:
     from opdeck.aot.cli import app as aot_app
 
     # A traceback of rich's would hide the one line that matters.
-    app = typer.Typer(no_args_is_help=True, pretty_exceptions_enable=False, help=_HELP)
+    app = typer.Typer(pretty_exceptions_enable=False)
     run_app = typer.Typer(no_args_is_help=True, help="Run one problem and verify it against the oracle.")
     explain_app = typer.Typer(no_args_is_help=True, help="Show which variants accept a problem, and why others do not.")
     for name in registry.families():
@@ -56,12 +59,20 @@ def command_line() -> typer.Typer:
             command = registry.get(name).command(verb)
             if command is not None:
                 verb_app.command(name)(command)
+    app.callback(invoke_without_command=True, no_args_is_help=True, help=_HELP)(version_callback)
     app.command("list")(list_command)
     app.command("path")(path_command)
     app.add_typer(explain_app, name="explain")
     app.add_typer(run_app, name="run")
     app.add_typer(aot_app, name="aot")
     return app
+
+
+def version_callback(version: Version = False) -> None:
+    """The options before any command."""
+    if version:
+        print(f"opdeck {importlib.metadata.version('opdeck')}")
+        raise typer.Exit
 
 
 def list_command(family: Family = None, arch: Arch = None, fusion: FusionName = None, table: AsTable = False) -> None:

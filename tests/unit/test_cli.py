@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import importlib.metadata
 import subprocess
 import sys
 from typing import Any
@@ -122,3 +123,9 @@ def test_list_and_explain() -> None:
     explained = CliRunner().invoke(command_line(), ["explain", "fmha_fwd", *SMALL]).output
     assert "fmha_fwd_sm100a_fp16_d64_none                  arch: got cpu, want sm_100a\n" in explained
     assert "fmha_fwd_cpu_fp16_none                         accepts\n" in explained
+
+
+def test_version() -> None:
+    result = CliRunner().invoke(command_line(), ["--version"])
+    assert result.exit_code == 0
+    assert result.output == f"opdeck {importlib.metadata.version('opdeck')}\n"
