@@ -176,7 +176,6 @@ void set_operands(Decoding& d, AtomicDetail detail, size_t i) {
   const bool cas = detail.operation == Operation::cas;
   if (cas) detail.swap_row = d.source(i + 2, bits);
   d.require_operands(i + (cas ? 3 : 2), i + (cas ? 4 : 3));  // a cache hint may follow
-  d.op.pipe = Pipe::atomic;
   d.op.detail = d.keep(std::move(detail));
   d.op.execute = &run_atomic;
 }

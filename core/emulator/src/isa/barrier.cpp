@@ -66,7 +66,6 @@ void decode_barrier(Decoding& d) {
     d.op.b = d.source(1, 32);
     d.op.immediate = 1;
   }
-  d.op.pipe = Pipe::barrier;
   d.op.execute = sync ? &synchronize : &arrive;
 }
 
@@ -98,7 +97,6 @@ void decode_cluster_barrier(Decoding& d) {
     d.take("acquire");
   d.take("aligned");
   d.require_operands(0);
-  d.op.pipe = Pipe::barrier;
   d.op.execute = arrives ? &cluster_arrive : &cluster_wait;
 }
 

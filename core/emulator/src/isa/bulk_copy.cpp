@@ -165,7 +165,6 @@ void decode_load_forms(Decoding& d) {
 }
 
 void decode_bulk(Decoding& d) {
-  d.op.pipe = Pipe::bulk_copy;
   if (!d.take("global")) {
     d.take_one_of({"shared::cluster", "shared::cta"}, "destination");
     return decode_load_forms(d);
@@ -223,7 +222,6 @@ void decode_bulk_reduce(Decoding& d) {
   detail.source = d.address(1);
   detail.size_row = d.source(2, 32);
   if (hint) d.source(3, 64);
-  d.op.pipe = Pipe::bulk_copy;
   d.op.detail = d.keep(std::move(detail));
   d.op.execute = &store_to_global<true>;
 }
@@ -236,7 +234,6 @@ void decode_bulk_prefetch(Decoding& d) {
   d.address(size_t{0});
   d.source(1, 32);
   if (hint) d.source(2, 64);
-  d.op.pipe = Pipe::bulk_copy;
   d.op.execute = +[](Warp&, const Op&) { return Flow::next; };
 }
 
@@ -276,14 +273,12 @@ Flow wait_group(Warp& warp, const Op& op) {
 
 void decode_bulk_commit(Decoding& d) {
   d.require_operands(0);
-  d.op.pipe = Pipe::bulk_copy;
   d.op.execute = &commit_group<&BulkGroups::bulk>;
 }
 void decode_bulk_wait(Decoding& d) {
   const bool read = d.take("read");
   d.require_operands(1);
   d.op.immediate = d.immediate(0);
-  d.op.pipe = Pipe::bulk_copy;
   d.op.execute = read ? &wait_group<&BulkGroups::bulk, GroupPhase::source_read>
                       : &wait_group<&BulkGroups::bulk, GroupPhase::complete>;
 }
@@ -351,7 +346,6 @@ void decode_cp_async(Decoding& d) {
       detail.size_row = d.source(3, 32);
     }
   }
-  d.op.pipe = Pipe::bulk_copy;
   d.op.detail = d.keep(std::move(detail));
   d.op.execute = &copy_per_thread;
 }
@@ -396,19 +390,16 @@ void decode_arrive_when_copied(Decoding& d) {
   d.take_type_of({Type::b64});
   d.require_operands(1);
   d.op.detail = d.keep(d.address(size_t{0}));
-  d.op.pipe = Pipe::barrier;
   d.op.execute = increments ? &arrive_when_copied<true> : &arrive_when_copied<false>;
 }
 
 void decode_commit(Decoding& d) {
   d.require_operands(0);
-  d.op.pipe = Pipe::bulk_copy;
   d.op.execute = &commit_group<&BulkGroups::per_thread>;
 }
 void decode_wait(Decoding& d) {
   d.require_operands(1);
   d.op.immediate = d.immediate(0);
-  d.op.pipe = Pipe::bulk_copy;
   d.op.execute = &wait_group<&BulkGroups::per_thread, GroupPhase::complete>;
 }
 // All groups, the open one too.
@@ -419,7 +410,6 @@ Flow wait_all(Warp& warp, const Op& op) {
 }
 void decode_wait_all(Decoding& d) {
   d.require_operands(0);
-  d.op.pipe = Pipe::bulk_copy;
   d.op.execute = &wait_all;
 }
 

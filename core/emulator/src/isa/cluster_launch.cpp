@@ -76,7 +76,6 @@ void decode_try_cancel(Decoding& d) {
   d.require_operands(2);
   detail.response = d.address(size_t{0});
   detail.mbarrier = d.address(1);
-  d.op.pipe = Pipe::bulk_copy;
   d.op.detail = d.keep(std::move(detail));
   d.op.execute = &try_cancel;
 }
@@ -107,7 +106,6 @@ Flow first_cta(Warp& warp, const Op& op) {
 
 void decode_query_cancel(Decoding& d) {
   d.require_target({Target::sm_100a, Target::sm_103a});
-  d.op.pipe = Pipe::integer;
   const size_t query = d.take_one_of(
       {"is_canceled", "get_first_ctaid", "get_first_ctaid::x", "get_first_ctaid::y", "get_first_ctaid::z"}, "query");
   const bool vector = query == 1 && d.take("v4");

@@ -153,7 +153,6 @@ void decode_setp(Decoding& d) {
     combination.row = d.source(other, 1);
   }
   d.op.detail = d.keep(combination);
-  d.op.pipe = Pipe::predicate;
   if (ftz && type == Type::f32)
     d.op.execute = pick_comparison_ftz(comparison);
   else if (type == Type::f32)
@@ -193,7 +192,6 @@ void decode_selp(Decoding& d) {
   d.op.immediate = chooser.negated ? 0xffffffff : 0;
   chooser.negated = false;
   d.op.c = d.source(chooser, 1);
-  d.op.pipe = Pipe::move;
   d.op.execute = for_bits(type_bits(type), [](auto zero) { return vectorised<&select<decltype(zero)>>(); });
 }
 
@@ -210,7 +208,6 @@ void decode_slct(Decoding& d) {
   d.op.a = d.source(1, type_bits(type));
   d.op.b = d.source(2, type_bits(type));
   d.op.c = d.source(3, 32);
-  d.op.pipe = Pipe::move;
   d.op.execute = for_bits(type_bits(type), [&](auto zero) -> Execute {
     using T = decltype(zero);
     return sign == Type::s32 ? &select_by_sign<T, int32_t> : &select_by_sign<T, float>;

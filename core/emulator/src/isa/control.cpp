@@ -22,7 +22,6 @@ void decode_bra(Decoding& d) {
   d.take("uni");
   d.require_operands(1);
   d.op.a = d.label(0);
-  d.op.pipe = Pipe::control;
   d.op.execute = &branch;
 }
 
@@ -54,20 +53,17 @@ void decode_brx(Decoding& d) {
   }
   if (targets.empty()) d.malformed("the second operand is no .branchtargets table");
   d.op.detail = d.keep(std::move(targets));
-  d.op.pipe = Pipe::control;
   d.op.execute = &branch_indexed;
 }
 
 void decode_exit(Decoding& d) {
   d.take("uni");
   d.require_operands(0);
-  d.op.pipe = Pipe::control;
   d.op.execute = +[](Warp&, const Op&) { return Flow::exited; };
 }
 
 void decode_trap(Decoding& d) {
   d.require_operands(0);
-  d.op.pipe = Pipe::control;
   d.op.execute = +[](Warp&, const Op&) -> Flow { throw EmulatorError(Fault::illegal_instruction, "trap"); };
 }
 
@@ -75,13 +71,11 @@ void decode_nanosleep(Decoding& d) {
   d.take_type_of({Type::u32});
   d.require_operands(1);
   d.op.a = d.source(0, 32);
-  d.op.pipe = Pipe::control;
   d.op.execute = &nothing;
 }
 
 void decode_pmevent(Decoding& d) {
   d.take("mask");
-  d.op.pipe = Pipe::control;
   d.op.execute = &nothing;
 }
 
@@ -101,14 +95,12 @@ void decode_setmaxnreg(Decoding& d) {
   d.op.immediate = d.immediate(0);
   if (d.op.immediate < 24 || d.op.immediate > 256 || d.op.immediate % 8 != 0)
     d.malformed("the register count must be a multiple of 8 in 24 .. 256");
-  d.op.pipe = Pipe::control;
   d.op.execute = &set_max_registers;
 }
 
 void decode_griddepcontrol(Decoding& d) {
   d.take_one_of({"launch_dependents", "wait"}, "action");
   d.require_operands(0);
-  d.op.pipe = Pipe::control;
   d.op.execute = &nothing;
 }
 
@@ -118,7 +110,6 @@ Flow fence_async_proxy(Warp& warp, const Op&) {
 }
 
 void decode_membar(Decoding& d) {
-  d.op.pipe = Pipe::barrier;
   d.op.execute = &nothing;
   if (!d.take("proxy"))
     d.take_one_of({"cta", "gl", "sys", "gpu"}, "level");
@@ -145,7 +136,6 @@ void decode_proxy_fence(Decoding& d) {
   d.unsupported("proxy ." + std::string(d.next_modifier()));
 }
 void decode_fence(Decoding& d) {
-  d.op.pipe = Pipe::barrier;
   d.op.execute = &nothing;
   if (d.take("proxy")) return decode_proxy_fence(d);
   if (d.take("mbarrier_init")) {

@@ -370,7 +370,6 @@ void decode_cvt(Decoding& d) {
   if (needs_rounding(detail) && !modifiers.has_rounding) d.unsupported("without a rounding modifier");
   if (detail.from.is_float && !detail.to.is_float && !modifiers.is_integer_rounding)
     d.unsupported("this rounding to an integer");
-  d.op.pipe = Pipe::convert;
   if (detail.to.elems != 1 || detail.from.elems != 1) return set_packed(d, std::move(detail));
   set_scalar(d, detail);
   const auto& kept = *static_cast<const ConvertDetail*>(d.op.detail);

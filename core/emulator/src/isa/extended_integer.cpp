@@ -15,7 +15,6 @@ namespace {
 
 void set_operands(Decoding& d, uint32_t bits, size_t num_sources) {
   d.require_operands(num_sources + 1);
-  d.op.pipe = Pipe::integer;
   d.op.dst = d.destination(0, bits);
   d.op.a = d.source(1, bits);
   if (num_sources > 1) d.op.b = d.source(2, bits);

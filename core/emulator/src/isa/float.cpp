@@ -128,7 +128,6 @@ FloatMode take_mode(Decoding& d) {
 
 void set_operands(Decoding& d, Type type, size_t num_sources) {
   d.require_operands(num_sources + 1);
-  d.op.pipe = type == Type::f64 ? Pipe::float64 : Pipe::float32;
   d.op.dst = d.destination(0, type_bits(type));
   d.op.a = d.source(1, type_bits(type));
   if (num_sources > 1) d.op.b = d.source(2, type_bits(type));
@@ -214,7 +213,6 @@ Type take_mixed_type(Decoding& d, Type type, FloatMode mode) {
   const Type half = d.take_type_of({Type::f16, Type::bf16});
   d.require_target({Target::sm_100a, Target::sm_103a});
   if (flushes(mode)) d.unsupported(".ftz of mixed precision");
-  d.op.pipe = Pipe::float32;
   d.op.dst = d.destination(0, 32);
   return half;
 }
@@ -361,7 +359,6 @@ void decode_approximation(Decoding& d) {
   if (!d.take("approx")) d.unsupported("without .approx");
   const bool ftz = d.take("ftz");
   set_operands(d, d.take_type_of({Type::f32}), 1);
-  d.op.pipe = Pipe::special_function;
   d.op.execute = ftz ? &approximate<f, Subnormals::flush> : &approximate<f, Subnormals::keep>;
 }
 
@@ -374,7 +371,6 @@ void decode_root(Decoding& d) {
   const Type type = d.take_type_of({Type::f32, Type::f64});
   if (type == Type::f64 && ftz) d.unsupported(".ftz of f64");
   set_operands(d, type, 1);
-  d.op.pipe = Pipe::special_function;
   d.op.execute = type == Type::f64 ? with_rounding<f64>(rounding)
                  : ftz             ? with_rounding<ftz_form>(rounding)
                                    : with_rounding<plain>(rounding);
@@ -462,7 +458,6 @@ void decode_float_div(Decoding& d) {
   if (!approx) d.take("full");
   const bool ftz = d.take("ftz");
   set_operands(d, d.take_type_of({Type::f32}), 2);
-  d.op.pipe = Pipe::special_function;
   d.op.execute = approx ? (ftz ? &approximate_quotient<true, true> : &approximate_quotient<false, true>)
                         : (ftz ? &approximate_quotient<true, false> : &approximate_quotient<false, false>);
 }

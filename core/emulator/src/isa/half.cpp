@@ -134,7 +134,6 @@ void finish(Decoding& d, HalfDetail detail, Type type, size_t num_sources) {
   d.op.a = d.op.b = d.op.c = d.source(1, bits);
   if (num_sources > 1) d.op.b = d.source(2, bits);
   if (num_sources > 2) d.op.c = d.source(3, bits);
-  d.op.pipe = Pipe::half;
   d.op.detail = d.keep(detail);
 }
 constexpr std::initializer_list<Type> kHalfTypes = {Type::f16, Type::f16x2, Type::bf16, Type::bf16x2};
@@ -180,7 +179,6 @@ void decode_approximation(Decoding& d) {
   detail.ftz = d.take("ftz");
   const Type type = d.take_type_of(kHalfTypes);
   finish(d, detail, type, 1);
-  d.op.pipe = Pipe::special_function;
   d.op.execute = is_pair(type) ? &arithmetic<F, 2> : &arithmetic<F, 1>;
 }
 

@@ -147,7 +147,6 @@ constexpr std::initializer_list<Type> kIntegerTypes = {Type::u16, Type::u32, Typ
 
 void set_operands(Decoding& d, uint32_t result_bits, uint32_t bits, size_t num_sources) {
   d.require_operands(num_sources + 1);
-  d.op.pipe = Pipe::integer;
   d.op.dst = d.destination(0, result_bits);
   d.op.a = d.source(1, bits);
   if (num_sources > 1) d.op.b = d.source(2, bits);
@@ -283,7 +282,6 @@ Flow extract_field(Warp& warp, const Op& op) {
 void decode_bfe(Decoding& d) {
   const Type type = d.take_type_of({Type::u32, Type::u64, Type::s32, Type::s64});
   d.require_operands(4);
-  d.op.pipe = Pipe::integer;
   d.op.dst = d.destination(0, type_bits(type));
   d.op.a = d.source(1, type_bits(type));
   d.op.b = d.source(2, 32);
@@ -313,7 +311,6 @@ Flow insert_field(Warp& warp, const Op& op) {
 void decode_bfi(Decoding& d) {
   const Type type = d.take_type_of({Type::b32, Type::b64});
   d.require_operands(5);
-  d.op.pipe = Pipe::integer;
   d.op.dst = d.destination(0, type_bits(type));
   d.op.a = d.source(1, type_bits(type));
   d.op.b = d.source(2, type_bits(type));

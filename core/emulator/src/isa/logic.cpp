@@ -41,7 +41,6 @@ Flow binary_predicate(Warp& warp, const Op& op) {
 
 void set_operands(Decoding& d, Type type, size_t num_sources) {
   d.require_operands(num_sources + 1);
-  d.op.pipe = type == Type::pred ? Pipe::predicate : Pipe::integer;
   d.op.dst = d.destination(0, type_bits(type));
   d.op.a = d.source(1, type_bits(type));
   if (num_sources > 1) d.op.b = d.source(2, type_bits(type));
@@ -96,7 +95,6 @@ Flow lookup3(Warp& warp, const Op& op) {
 void decode_lop3(Decoding& d) {
   d.take_type_of({Type::b32});
   d.require_operands(5);
-  d.op.pipe = Pipe::integer;
   d.op.dst = d.destination(0, 32);
   d.op.a = d.source(1, 32);
   d.op.b = d.source(2, 32);
@@ -122,7 +120,6 @@ Flow shift_right(Warp& warp, const Op& op) {
 }
 void set_shift_operands(Decoding& d, Type type) {
   d.require_operands(3);
-  d.op.pipe = Pipe::integer;
   d.op.dst = d.destination(0, type_bits(type));
   d.op.a = d.source(1, type_bits(type));
   d.op.b = d.source(2, 32);
@@ -155,7 +152,6 @@ void decode_shf(Decoding& d) {
   const bool clamp = d.take_one_of({"clamp", "wrap"}, "mode") == 0;
   d.take_type_of({Type::b32});
   d.require_operands(4);
-  d.op.pipe = Pipe::integer;
   d.op.dst = d.destination(0, 32);
   d.op.a = d.source(1, 32);
   d.op.b = d.source(2, 32);

@@ -63,7 +63,6 @@ size_t take_matrix_modifiers(Decoding& d, MatrixDetail& detail) {
     d.unsupported("this state space");
   d.take_type_of({Type::b16});
   d.require_operands(2);
-  d.op.pipe = Pipe::shared_memory;
   return num_matrices;
 }
 void decode_ldmatrix(Decoding& d) {
@@ -98,7 +97,6 @@ void decode_movmatrix(Decoding& d) {
   d.require_operands(2);
   d.op.dst = d.destination(0, 32);
   d.op.a = d.source(1, 32);
-  d.op.pipe = Pipe::warp_sync;
   d.op.execute = &transpose_matrix;
 }
 
@@ -160,7 +158,6 @@ void decode_mma(Decoding& d) {
       detail.a_rows.size() != warp_mma_num_a_registers(detail.mma) ||
       detail.b_rows.size() != warp_mma_num_b_registers(detail.mma))
     d.malformed("a vector operand has a wrong length");
-  d.op.pipe = Pipe::tensor_core;
   d.op.detail = d.keep(std::move(detail));
   d.op.execute = &multiply;
 }

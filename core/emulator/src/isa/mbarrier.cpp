@@ -173,7 +173,6 @@ void take_width(Decoding& d) { d.take_type_of({Type::b64}); }
 void finish(Decoding& d, MbarrierDetail detail, Execute execute) {
   if (detail.is_generic && detail.address.bits != 64) d.unsupported("generic addresses of 32 bits");
   d.op.detail = d.keep(std::move(detail));
-  d.op.pipe = Pipe::barrier;
   d.op.execute = execute;
 }
 
@@ -212,7 +211,6 @@ void decode_pending_count(Decoding& d) {
   d.require_operands(2);
   d.op.dst = d.destination(0, 32);
   d.op.a = d.source(1, 64);
-  d.op.pipe = Pipe::barrier;
   d.op.execute = &pending_count;
 }
 

@@ -130,18 +130,11 @@ void set_address(Decoding& d, MemoryAccess& access, const ptx::Operand& operand)
   if (operand.items.size() != 1) d.malformed("the address has more than one part");
 }
 
-Pipe pipe_of(MemorySpace space) {
-  if (space == MemorySpace::shared_cta || space == MemorySpace::shared_cluster) return Pipe::shared_memory;
-  if (space == MemorySpace::param || space == MemorySpace::constant) return Pipe::constant_memory;
-  return Pipe::global_memory;
-}
-
 void decode_ld(Decoding& d) {
   MemoryAccess access = take_access(d);
   d.require_operands(2, 3);  // the third is a cache hint
   set_registers(d, access, d.operand(0));
   set_address(d, access, d.operand(1));
-  d.op.pipe = pipe_of(access.space);
   d.op.execute = &load;
   const ptx::Operand& base = d.operand(1).items[0];
   if (access.space == MemorySpace::param && base.kind == ptx::Operand::Kind::symbol) {
@@ -159,7 +152,6 @@ void decode_st(Decoding& d) {
   set_address(d, access, d.operand(0));
   set_registers(d, access, d.operand(1));
   tell_store_width(d, access.space, access.total_bytes);
-  d.op.pipe = pipe_of(access.space);
   d.op.execute = &store;
   d.op.detail = d.keep(std::move(access));
 }
@@ -172,7 +164,6 @@ void decode_prefetch(Decoding& d) {
   for (const std::string_view m : {"L1", "L2", "L2::evict_last", "L2::evict_normal"}) d.take(m);
   d.require_operands(1);
   d.address(size_t{0});
-  d.op.pipe = Pipe::global_memory;
   d.op.execute = +[](Warp&, const Op&) { return Flow::next; };
 }
 
@@ -184,7 +175,6 @@ void decode_cache_policy(Decoding& d) {
   }
   d.take_type_of({Type::b64});
   d.op.dst = d.destination(0, 64);
-  d.op.pipe = Pipe::move;
   d.op.execute = +[](Warp& warp, const Op& op) {
     for_each_lane(warp.mask, [&](uint32_t lane) { warp.row<uint64_t>(op.dst)[lane] = 0; });
     return Flow::next;

@@ -118,7 +118,6 @@ void decode_mov(Decoding& d) {
   const Type type = d.take_type();
   const uint32_t bits = type_bits(type);
   d.require_operands(2);
-  d.op.pipe = type == Type::pred ? Pipe::predicate : Pipe::move;
   using Kind = ptx::Operand::Kind;
   if (d.operand(0).kind == Kind::vector || d.operand(1).kind == Kind::vector) return decode_vector_mov(d, bits);
   d.op.dst = d.destination(0, bits);
@@ -252,7 +251,6 @@ Flow permute_mode(Warp& warp, const Op& op) {
 void decode_prmt(Decoding& d) {
   d.take_type_of({Type::b32});
   d.require_operands(4);
-  d.op.pipe = Pipe::integer;
   d.op.dst = d.destination(0, 32);
   d.op.a = d.source(1, 32);
   d.op.b = d.source(2, 32);

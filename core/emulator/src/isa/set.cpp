@@ -116,7 +116,6 @@ void decode_set(Decoding& d) {
   d.op.a = d.source(1, type_bits(detail.type));
   d.op.b = d.source(2, type_bits(detail.type));
   d.op.detail = d.keep(detail);
-  d.op.pipe = Pipe::predicate;
   d.op.execute = &set;
 }
 

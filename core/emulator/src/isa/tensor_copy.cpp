@@ -272,7 +272,6 @@ void decode_store(Decoding& d, TensorCopyDetail detail) {
 void decode_copy(Decoding& d) {
   TensorCopyDetail detail;
   detail.rank = take_rank(d);
-  d.op.pipe = Pipe::bulk_copy;
   if (d.take("global")) return decode_store(d, std::move(detail));
   d.take_one_of({"shared::cluster", "shared::cta"}, "destination");
   decode_load(d, std::move(detail));
@@ -292,7 +291,6 @@ void decode_reduce(Decoding& d) {
   set_map_operand(d, detail, d.operand(0));
   detail.shared = d.address(1);
   if (hint) d.source(2, 64);
-  d.op.pipe = Pipe::bulk_copy;
   d.op.detail = d.keep(std::move(detail));
   d.op.execute = &store_tensor<true>;
 }
@@ -307,7 +305,6 @@ void decode_prefetch(Decoding& d) {
   d.require_operands(1u + hint);
   set_map_operand(d, detail, d.operand(0));
   if (hint) d.source(1, 64);
-  d.op.pipe = Pipe::bulk_copy;
   d.op.detail = d.keep(std::move(detail));
   d.op.execute = &prefetch_tensor;
 }

@@ -88,7 +88,6 @@ void decode_alloc(Decoding& d) {
   d.op.immediate = address.offset;
   d.op.c = address.bits;
   d.op.b = d.source(1, 32);
-  d.op.pipe = Pipe::tensor_memory;
   d.op.execute = &allocate;
 }
 void decode_dealloc(Decoding& d) {
@@ -99,7 +98,6 @@ void decode_dealloc(Decoding& d) {
   d.require_operands(2);
   d.op.a = d.source(0, 32);
   d.op.b = d.source(1, 32);
-  d.op.pipe = Pipe::tensor_memory;
   d.op.execute = &deallocate;
 }
 void decode_relinquish(Decoding& d) {
@@ -107,7 +105,6 @@ void decode_relinquish(Decoding& d) {
   take_group(d);
   take_aligned(d);
   d.require_operands(0);
-  d.op.pipe = Pipe::tensor_memory;
   d.op.execute = &relinquish;
 }
 
@@ -195,7 +192,6 @@ void finish_access(Decoding& d, AccessDetail detail, Execute execute) {
     d.malformed(std::to_string(detail.rows.size()) + " registers, " +
                 std::to_string(tmem_num_registers(detail.access)) + " wanted");
   d.op.detail = d.keep(std::move(detail));
-  d.op.pipe = Pipe::tensor_memory;
   d.op.execute = execute;
 }
 
@@ -249,7 +245,6 @@ void decode_wait_ld(Decoding& d) {
   require_tcgen05(d);
   take_aligned(d);
   d.require_operands(0);
-  d.op.pipe = Pipe::tensor_memory;
   d.op.execute = &wait_loads;
 }
 Flow wait_stores(Warp& warp, const Op&) {
@@ -262,14 +257,12 @@ void decode_wait_st(Decoding& d) {
   require_tcgen05(d);
   take_aligned(d);
   d.require_operands(0);
-  d.op.pipe = Pipe::tensor_memory;
   d.op.execute = &wait_stores;
 }
 
 void decode_fence(Decoding& d) {
   require_tcgen05(d);
   d.require_operands(0);
-  d.op.pipe = Pipe::barrier;
   d.op.execute = +[](Warp&, const Op&) { return Flow::next; };
 }
 
@@ -323,7 +316,6 @@ void decode_cp(Decoding& d) {
   d.require_operands(2);
   detail.address = d.address(size_t{0});
   d.op.b = d.source(1, 64);
-  d.op.pipe = Pipe::tensor_core;
   d.op.detail = d.keep(std::move(detail));
   d.op.execute = &copy_from_shared;
 }

@@ -149,7 +149,6 @@ void decode_mma(Decoding& d) {
     detail.sfb = d.address(5);
   }
   set_trailing_operands(d, detail, detail.block_scaled ? 6 : 4);
-  d.op.pipe = Pipe::tensor_core;
   d.op.detail = d.keep(std::move(detail));
   d.op.execute = &multiply;
 }
@@ -201,7 +200,6 @@ void decode_commit(Decoding& d) {
   detail.mbarrier = d.address(size_t{0});
   if (!shared && detail.mbarrier.bits == 64) d.unsupported("generic addresses");
   if (detail.multicast) detail.multicast_row = d.source(1, 16);
-  d.op.pipe = Pipe::tensor_core;
   d.op.detail = d.keep(std::move(detail));
   d.op.execute = &commit;
 }

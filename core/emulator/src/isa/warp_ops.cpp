@@ -98,7 +98,6 @@ void decode_shfl(Decoding& d) {
   d.op.c = d.source(3, 32);
   d.op.d = d.source(4, 32);
   d.op.detail = d.keep(detail);
-  d.op.pipe = Pipe::warp_sync;
   d.op.execute = &shuffle;
 }
 
@@ -133,7 +132,6 @@ void decode_vote(Decoding& d) {
   source.negated = false;
   d.op.a = d.source(source, 1);
   d.op.d = d.source(2, 32);
-  d.op.pipe = Pipe::warp_sync;
   constexpr Execute kModes[] = {&vote<Vote::all>, &vote<Vote::any>, &vote<Vote::uni>, &vote<Vote::ballot>};
   d.op.execute = kModes[static_cast<size_t>(mode)];
 }
@@ -146,7 +144,6 @@ void decode_activemask(Decoding& d) {
   d.take_type_of({Type::b32});
   d.require_operands(1);
   d.op.dst = d.destination(0, 32);
-  d.op.pipe = Pipe::warp_sync;
   d.op.execute = &active_mask;
 }
 
@@ -165,7 +162,6 @@ void decode_elect(Decoding& d) {
   d.op.dst = d.destination(d.operand(0).items[0], 32);
   d.op.a = d.destination(d.operand(0).items[1], 1);
   d.op.d = d.source(1, 32);
-  d.op.pipe = Pipe::warp_sync;
   d.op.execute = &elect;
 }
 
@@ -176,7 +172,6 @@ void decode_bar_warp(Decoding& d) {
   d.take_one_of({"sync"}, "modifier");
   d.require_operands(1);
   d.op.d = d.source(0, 32);
-  d.op.pipe = Pipe::warp_sync;
   d.op.execute = &synchronize_warp;
 }
 
@@ -215,7 +210,6 @@ void decode_match(Decoding& d) {
   d.op.b = pair ? d.destination(d.operand(0).items[1], 1) : d.context.scratch_row(1);
   d.op.a = d.source(1, type_bits(type));
   d.op.d = d.source(2, 32);
-  d.op.pipe = Pipe::warp_sync;
   d.op.execute = type == Type::b32 ? (any ? &match_any<uint32_t> : &match_all<uint32_t>)
                                    : (any ? &match_any<uint64_t> : &match_all<uint64_t>);
 }
@@ -284,7 +278,6 @@ void decode_redux(Decoding& d) {
   d.op.dst = d.destination(0, 32);
   d.op.a = d.source(1, 32);
   d.op.d = d.source(2, 32);
-  d.op.pipe = Pipe::warp_sync;
   if (type == Type::f32) {
     d.require_target({Target::sm_100a, Target::sm_103a});
     if (reduction != 1 && reduction != 2) d.unsupported("this operation of f32");

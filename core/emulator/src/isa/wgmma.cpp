@@ -141,7 +141,6 @@ void decode_mma(Decoding& d) {
     if (num_transposes != 0) operands.b_major = major_immediate(d, 5 + num_transposes);
   }
   check_shape(d, detail, k_elems);
-  d.op.pipe = Pipe::tensor_core;
   d.op.detail = d.keep(std::move(detail));
   d.op.execute = &multiply;
 }
@@ -166,7 +165,6 @@ void decode_group(Decoding& d) {
   d.require_operands(num_operands);
   if (num_operands == 1) d.op.immediate = d.immediate(0);
   if (d.op.immediate < 0 || d.op.immediate > 7) d.malformed("the group count is not in 0 .. 7");
-  d.op.pipe = Pipe::tensor_core;
   d.op.execute = execute;
 }
 

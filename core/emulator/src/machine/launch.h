@@ -31,7 +31,6 @@ struct LaunchCounters {
   uint64_t tma_load_bytes = 0;
   uint64_t tma_store_bytes = 0;
   uint64_t hb_fingerprint = 0;
-  std::array<uint64_t, kNumPipes> by_pipe{};
 };
 
 // Clusters that have not started: clusterlaunchcontrol takes from here.

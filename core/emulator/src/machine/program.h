@@ -29,31 +29,6 @@ enum class Flow : uint8_t {
 };
 using Execute = Flow (*)(Warp&, const Op&);
 
-// Where an operation spends its time on the chip; counters by pipe are kept from this.
-enum class Pipe : uint8_t {
-  integer,
-  float32,
-  float64,
-  half,
-  special_function,
-  convert,
-  predicate,
-  move,
-  global_memory,
-  shared_memory,
-  constant_memory,
-  atomic,
-  control,
-  warp_sync,
-  barrier,
-  bulk_copy,
-  tensor_core,
-  tensor_memory,
-  count
-};
-inline constexpr size_t kNumPipes = static_cast<size_t>(Pipe::count);
-const char* pipe_name(Pipe pipe);
-
 struct Op {
   Execute execute = nullptr;
   uint32_t dst = 0, a = 0, b = 0, c = 0, d = 0;  // byte offsets of rows
@@ -61,7 +36,6 @@ struct Op {
   uint32_t guard_flip = 0;                       // all ones for `@!p`
   int64_t immediate = 0;
   const void* detail = nullptr;  // operands that do not fit, owned by Program::details
-  Pipe pipe = Pipe::move;
 };
 
 enum class SpecialRegister : uint8_t {

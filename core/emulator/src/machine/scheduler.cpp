@@ -216,12 +216,4 @@ void Launch::run() {
   }
 }
 
-const char* pipe_name(Pipe pipe) {
-  static constexpr const char* kNames[kNumPipes] = {
-      "integer",   "float32",   "float64",       "half",          "special_function", "convert",
-      "predicate", "move",      "global_memory", "shared_memory", "constant_memory",  "atomic",
-      "control",   "warp_sync", "barrier",       "bulk_copy",     "tensor_core",      "tensor_memory"};
-  return kNames[static_cast<size_t>(pipe)];
-}
-
 }  // namespace opdeck::emu

@@ -256,7 +256,6 @@ uint64_t Warp::run(uint64_t budget) {
     wait.kind = WaitKind::none;
     num_blocked_groups = 0;
     ++completed;
-    ++launch.counters.by_pipe[static_cast<size_t>(op.pipe)];
   }
   run_ahead = false;
   return completed;
