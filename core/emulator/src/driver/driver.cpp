@@ -172,18 +172,18 @@ void launch_kernel(const opdeck_cu_launch_config* config, void* handle, void** p
   const LaunchShape shape = read_shape(kernel, *config);
   check_shared_memory(kernel, device, shape);
   const opdeck_emu_options& options = s.session.active ? s.session.options : s.default_options;
-  Launch launch(kernel.program, shape, s.memory, options);
-  launch.parameters.assign(kernel.program.parameter_bytes, 0);
+  Grid grid(kernel.program, shape, s.memory, options);
+  grid.parameters.assign(kernel.program.parameter_bytes, 0);
   for (size_t i = 0; i < kernel.program.parameters.size(); ++i) {
     if (params == nullptr || params[i] == nullptr)
       invalid_launch(kernel, "parameter " + std::to_string(i) + " is NULL");
     const ParameterSlot& slot = kernel.program.parameters[i];
-    std::memcpy(launch.parameters.data() + slot.offset_bytes, params[i], slot.size_bytes);
+    std::memcpy(grid.parameters.data() + slot.offset_bytes, params[i], slot.size_bytes);
   }
   s.memory.set_variables(kernel.program.variables);
-  const auto report = [&] { add_to_report(s.session.report, kernel, launch.counters); };
+  const auto report = [&] { add_to_report(s.session.report, kernel, grid.counters); };
   try {
-    launch.run();
+    grid.run();
   } catch (...) {
     report();
     throw;

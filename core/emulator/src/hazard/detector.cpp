@@ -18,9 +18,9 @@ ClusterHazards::ClusterHazards(Launch& launch, Cluster& cluster)
     throw EmulatorError(Fault::failed, "hazard checks: more than " + std::to_string(Site::kMaxOps) + " instructions");
   if (cluster.num_ctas() > Site::kMaxRanks)
     throw EmulatorError(Fault::failed, "hazard checks: more than " + std::to_string(Site::kMaxRanks) + " CTAs in a cluster");
-  if (!launch.global_hazards)
-    launch.global_hazards = std::make_unique<GlobalHazards>(launch.program.narrowest_global_bytes);
-  cluster_idx_ = launch.global_hazards->add_cluster(cluster.ctas[0]->index);
+  if (!launch.grid.global_hazards)
+    launch.grid.global_hazards = std::make_unique<GlobalHazards>(launch.program.narrowest_global_bytes);
+  cluster_idx_ = launch.grid.global_hazards->add_cluster(cluster.ctas[0]->index);
   warps_.resize(size_t{cluster.num_ctas()} * num_warps_);
   for (const auto& cta : cluster.ctas) {
     ctas_.push_back(std::make_unique<CtaState>(

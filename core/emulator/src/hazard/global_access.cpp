@@ -26,7 +26,7 @@ void ClusterHazards::release_shared_flag(Warp& warp, uint32_t address, AccessMod
 }
 
 void ClusterHazards::acquire_global_flag(Warp& warp, uint64_t address) {
-  const GlobalFlag& flag = launch_.global_hazards->flag(address);
+  const GlobalFlag& flag = launch_.grid.global_hazards->flag(address);
   if (flag.cluster == cluster_idx_) {
     state(warp).knows.join(flag.knows);
   } else if (flag.cluster != GlobalFlag::kNobody) {
@@ -36,7 +36,7 @@ void ClusterHazards::acquire_global_flag(Warp& warp, uint64_t address) {
 }
 
 void ClusterHazards::release_global_flag(Warp& warp, uint64_t address) {
-  GlobalFlag& flag = launch_.global_hazards->flag(address);
+  GlobalFlag& flag = launch_.grid.global_hazards->flag(address);
   if (flag.cluster != cluster_idx_) {
     if (flag.cluster != GlobalFlag::kNobody) flag.clusters.add(flag.cluster);
     flag.knows.clear();
@@ -78,7 +78,7 @@ Conflict::Why ClusterHazards::against_global(Epoch other, Site other_site, uint3
 void ClusterHazards::global_range(const Actor& actor, uint64_t address, uint64_t num_bytes, bool writes) {
   if (num_bytes == 0) return;
   note(actor, mix_bits(address - launch_.memory.base_of(address)) + (num_bytes << 1) + static_cast<uint32_t>(writes));
-  launch_.global_hazards->for_each_cell(address, num_bytes, [&](GlobalCell& cell, uint64_t at) {
+  launch_.grid.global_hazards->for_each_cell(address, num_bytes, [&](GlobalCell& cell, uint64_t at) {
     ShadowCell& access = cell.access;
     Conflict::Why why = against_global(access.write, access.write_site, cell.write_cluster, actor, true);
     if (why != Conflict::Why::none) fail_global(why, at, access.write, access.write_site, cell.write_cluster, writes, true);
@@ -104,7 +104,7 @@ void ClusterHazards::fail_global(Conflict::Why why, uint64_t address, Epoch othe
   if (cluster == cluster_idx_) {
     by += describe(other, site);
   } else {
-    const auto& first = launch_.global_hazards->first_cta(cluster);
+    const auto& first = launch_.grid.global_hazards->first_cta(cluster);
     by += "`" + launch_.program.places[site.op_idx()].text + "` at PTX line " +
           std::to_string(launch_.program.places[site.op_idx()].ptx_line) + " of warp " + std::to_string(site.warp_idx()) +
           ", CTA " + std::to_string(site.rank()) + " of the cluster at (" + std::to_string(first[0]) + ", " +

@@ -161,6 +161,7 @@ void take_operation(Decoding& d, AtomicDetail& detail) {
   if (num_elems > 1 && (detail.space != MemorySpace::global || !(half || detail.type == Type::f32)))
     d.unsupported("vectors of this type");
   detail.operand_rows.resize(num_elems);
+  tell_communication(d, detail.space);
   tell_store_width(d, detail.space, detail.elem_bytes * static_cast<uint32_t>(num_elems));
 }
 

@@ -211,6 +211,7 @@ void decode_bulk_reduce(Decoding& d) {
   d.take_one_of({"shared::cta"}, "source");
   d.take_one_of({"bulk_group"}, "completion");
   const bool hint = d.take("L2::cache_hint");
+  tell_communication(d, MemorySpace::global);
   detail.reduction =
       static_cast<ReduceOp>(d.take_one_of({"add", "min", "max", "inc", "dec", "and", "or", "xor"}, "operation"));
   const bool noftz = d.take("noftz");

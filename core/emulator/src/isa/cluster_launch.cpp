@@ -24,14 +24,10 @@ struct CancelDetail {
 
 Response cancel_next(Launch& launch) {
   Response response;
-  if (launch.clusters.next >= launch.clusters.count) return response;
-  const uint64_t linear = launch.clusters.next++;
-  uint64_t rest = linear;
-  for (size_t i = 0; i < 3; ++i) {
-    const uint64_t extent = launch.shape.grid[i] / launch.shape.cluster[i];
-    response.first_cta[i] = static_cast<uint32_t>(rest % extent) * launch.shape.cluster[i];
-    rest /= extent;
-  }
+  const auto number = launch.grid.clusters.take();
+  if (!number) return response;
+  const auto index = launch.grid.cluster_index(*number);
+  for (size_t i = 0; i < 3; ++i) response.first_cta[i] = index[i] * launch.shape.cluster[i];
   response.is_canceled = 1;
   return response;
 }
@@ -76,6 +72,7 @@ void decode_try_cancel(Decoding& d) {
   d.require_operands(2);
   detail.response = d.address(size_t{0});
   detail.mbarrier = d.address(1);
+  d.context.program.clusters_communicate = true;
   d.op.detail = d.keep(std::move(detail));
   d.op.execute = &try_cancel;
 }

@@ -112,7 +112,7 @@ Flow fence_async_proxy(Warp& warp, const Op&) {
 void decode_membar(Decoding& d) {
   d.op.execute = &nothing;
   if (!d.take("proxy"))
-    d.take_one_of({"cta", "gl", "sys", "gpu"}, "level");
+    d.context.program.clusters_communicate |= d.take_one_of({"cta", "gl", "sys", "gpu"}, "level") != 0;
   else if (d.take_one_of({"alias", "async", "async.global"}, "proxy") == 1)
     d.op.execute = &fence_async_proxy;
 }
@@ -145,7 +145,7 @@ void decode_fence(Decoding& d) {
   }
   d.take("sc") || d.take("acq_rel") || d.take("acquire") || d.take("release");
   d.take("sync_restrict::shared::cluster") || d.take("sync_restrict::shared::cta");
-  d.take_one_of({"cta", "cluster", "gpu", "sys"}, "scope");
+  d.context.program.clusters_communicate |= d.take_one_of({"cta", "cluster", "gpu", "sys"}, "scope") >= 2;
 }
 
 }  // namespace

@@ -79,8 +79,9 @@ Flow load_parameter(Warp& warp, const Op& op) {
 void take_scope(Decoding& d) { d.take_one_of({"cta", "cluster", "gpu", "sys"}, "scope"); }
 
 // Between the opcode and the type, in PTX's order.
-void take_cache_modifiers(Decoding& d) {
-  for (const std::string_view m : {"ca", "cg", "cs", "cv", "lu", "wb", "wt", "nc"}) d.take(m);
+void take_cache_modifiers(Decoding& d, MemorySpace space) {
+  if (d.take("cv") || d.take("wt")) tell_communication(d, space);  // as volatile as the cache lets them be
+  for (const std::string_view m : {"ca", "cg", "cs", "lu", "wb", "nc"}) d.take(m);
   for (const std::string_view level : {"L1::", "L2::"}) {
     for (const std::string_view m : {"evict_normal", "evict_unchanged", "evict_first", "evict_last", "no_allocate"})
       d.take(std::string(level).append(m));
@@ -96,7 +97,8 @@ MemoryAccess take_access(Decoding& d) {
   if (ordered) take_scope(d);
   if (ordered || d.take("volatile")) access.ordering = Ordering::strong;
   access.space = take_space(d);
-  take_cache_modifiers(d);
+  if (access.ordering == Ordering::strong) tell_communication(d, access.space);
+  take_cache_modifiers(d, access.space);
   access.num_elems = d.take("v2") ? 2 : d.take("v4") ? 4 : d.take("v8") ? 8 : 1;
   const Type type = d.take_type();
   access.elem_bytes = type_bits(type) / 8;

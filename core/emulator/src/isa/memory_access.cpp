@@ -104,6 +104,10 @@ void tell_store_width(Decoding& d, MemorySpace space, uint32_t num_bytes) {
     program.narrowest_global_bytes = std::min(program.narrowest_global_bytes, num_bytes);
 }
 
+void tell_communication(Decoding& d, MemorySpace space) {
+  if (space == MemorySpace::generic || space == MemorySpace::global) d.context.program.clusters_communicate = true;
+}
+
 MemorySpace take_space(Decoding& d) {
   if (d.take("global")) return MemorySpace::global;
   if (d.take("shared") || d.take("shared::cta")) return MemorySpace::shared_cta;

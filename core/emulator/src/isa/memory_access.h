@@ -52,6 +52,9 @@ inline uint32_t shared_operand(Warp& warp, const AddressOperand& operand, uint32
 // A store of this width exists: the hazard checks tell granules of that size apart.
 void tell_store_width(Decoding& d, MemorySpace space, uint32_t num_bytes);
 
+// An instruction whose access of this space other clusters may be synchronised by.
+void tell_communication(Decoding& d, MemorySpace space);
+
 // Takes .global, .shared, .shared::cta, ...; generic when there is none.
 MemorySpace take_space(Decoding& d);
 

@@ -86,7 +86,7 @@ void for_each_run_inside(const Box& box, const Visit& visit) {
 }
 
 // One box from global memory into the shared memory of one CTA.
-void load_box(GlobalMemory& memory, const Box& box, uint8_t* shared) {
+void load_box(GlobalView& memory, const Box& box, uint8_t* shared) {
   const bool padded = box.map.shared_bytes(16) != box.map.global_bytes(16);
   std::vector<uint8_t> expanded;
   const uint32_t offset = shared_offset(box.shared_address);
@@ -282,6 +282,7 @@ void decode_reduce(Decoding& d) {
   detail.rank = take_rank(d);
   d.take_one_of({"global"}, "destination");
   d.take_one_of({"shared::cta"}, "source");
+  tell_communication(d, MemorySpace::global);
   detail.reduction =
       static_cast<ReduceOp>(d.take_one_of({"add", "min", "max", "inc", "dec", "and", "or", "xor"}, "operation"));
   take_mode(d);

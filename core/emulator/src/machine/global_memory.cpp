@@ -113,28 +113,20 @@ GlobalMemory::~GlobalMemory() {
   for (const auto& block : blocks_) std::free(block->memory);
 }
 
-uint8_t* GlobalMemory::access(uint64_t address, uint64_t num_bytes, Access access) {
+Region& GlobalMemory::find_allowed(uint64_t address, uint64_t num_bytes, Access access) {
   std::string reason;
-  if (last_ != nullptr && last_->contains(address, num_bytes)) {
-    reason = last_->check(address, num_bytes, access);
-    if (reason.empty()) return reinterpret_cast<uint8_t*>(address);
-  }
-  const auto try_region = [&](Region& region) {
-    if (&region == last_ || !region.contains(address, num_bytes)) return false;
+  const auto allows = [&](Region& region) {
+    if (!region.contains(address, num_bytes)) return false;
     const std::string why = region.check(address, num_bytes, access);
-    if (!why.empty()) {
-      reason = why;
-      return false;
-    }
-    last_ = &region;
-    return true;
+    if (!why.empty()) reason = why;
+    return why.empty();
   };
   for (Region& region : tensors_)
-    if (try_region(region)) return reinterpret_cast<uint8_t*>(address);
+    if (allows(region)) return region;
   for (const auto& block : blocks_)
-    if (try_region(block->region)) return reinterpret_cast<uint8_t*>(address);
+    if (allows(block->region)) return block->region;
   for (Region& region : variables_)
-    if (try_region(region)) return reinterpret_cast<uint8_t*>(address);
+    if (allows(region)) return region;
   fail(address, num_bytes, access, reason);
 }
 
@@ -164,7 +156,6 @@ void GlobalMemory::fail(uint64_t address, uint64_t num_bytes, Access access, con
 }
 
 const Region* GlobalMemory::find(uint64_t address) const {
-  if (last_ != nullptr && last_->contains(address, 1)) return last_;
   for (const Region& region : tensors_)
     if (region.contains(address, 1)) return &region;
   for (const auto& block : blocks_)
@@ -174,18 +165,18 @@ const Region* GlobalMemory::find(uint64_t address) const {
   return nullptr;
 }
 
-bool GlobalMemory::is_read_only(uint64_t address) const {
-  const Region* region = find(address);
+bool GlobalView::is_read_only(uint64_t address) const {
+  const Region* region = region_of(address);
   return region != nullptr && region->is_read_only();
 }
 
-uint64_t GlobalMemory::base_of(uint64_t address) const {
-  const Region* region = find(address);
+uint64_t GlobalView::base_of(uint64_t address) const {
+  const Region* region = region_of(address);
   return region != nullptr ? region->begin() : 0;
 }
 
-std::string GlobalMemory::describe(uint64_t address) const {
-  const Region* region = find(address);
+std::string GlobalView::describe(uint64_t address) const {
+  const Region* region = region_of(address);
   if (region == nullptr) return "global address " + hex(address);
   return "byte " + std::to_string(address - region->begin()) + " of '" + region->name() + "'";
 }
@@ -197,7 +188,6 @@ void GlobalMemory::set_tensors(const opdeck_emu_tensor* tensors, uint32_t num_te
 
 void GlobalMemory::set_variables(const std::vector<Program::Variable>& variables) {
   variables_.clear();
-  last_ = nullptr;
   for (const Program::Variable& v : variables)
     variables_.push_back(Region::from_block(v.name, v.address, v.size_bytes));
 }
@@ -221,7 +211,6 @@ bool GlobalMemory::free(uint64_t address) {
   const auto it =
       std::find_if(blocks_.begin(), blocks_.end(), [&](const auto& block) { return block->region.begin() == address; });
   if (it == blocks_.end()) return false;
-  if (last_ == &(*it)->region) last_ = nullptr;
   std::free((*it)->memory);
   blocks_.erase(it);
   return true;

@@ -57,20 +57,13 @@ class GlobalMemory {
   GlobalMemory(const GlobalMemory&) = delete;
   GlobalMemory& operator=(const GlobalMemory&) = delete;
 
-  // Host pointer of an access that is legal; throws EmulatorError (illegal address) else.
-  uint8_t* access(uint64_t address, uint64_t num_bytes, Access access);
-
-  // Of the region around an address that access() allowed: whether a launch can only read it, its start, and the place
-  // as text.
-  bool is_read_only(uint64_t address) const;
-  uint64_t base_of(uint64_t address) const;
-  std::string describe(uint64_t address) const;
+  // The region that allows an access; throws EmulatorError (illegal address) when there is none.
+  Region& find_allowed(uint64_t address, uint64_t num_bytes, Access access);
+  // The region around an address; NULL when there is none.
+  const Region* find(uint64_t address) const;
 
   void set_tensors(const opdeck_emu_tensor* tensors, uint32_t num_tensors);
-  void clear_tensors() {
-    tensors_.clear();
-    last_ = nullptr;
-  }
+  void clear_tensors() { tensors_.clear(); }
   // The .global and .const variables of the kernel that runs next.
   void set_variables(const std::vector<Program::Variable>& variables);
 
@@ -89,10 +82,35 @@ class GlobalMemory {
   };
   [[noreturn]] void fail(uint64_t address, uint64_t num_bytes, Access access, const std::string& reason) const;
 
-  const Region* find(uint64_t address) const;
-
   std::vector<Region> tensors_, variables_;
   std::vector<std::unique_ptr<Block>> blocks_;
+};
+
+// Global memory as the clusters of one thread see it: remembers where the last access was. No region may be added or
+// removed in its life.
+class GlobalView {
+ public:
+  explicit GlobalView(GlobalMemory& memory) : memory_(memory) {}
+
+  // Host pointer of an access that is legal; throws EmulatorError (illegal address) else.
+  uint8_t* access(uint64_t address, uint64_t num_bytes, Access access) {
+    const bool is_near = last_ != nullptr && last_->contains(address, num_bytes);
+    if (!is_near || !last_->check(address, num_bytes, access).empty())
+      last_ = &memory_.find_allowed(address, num_bytes, access);
+    return reinterpret_cast<uint8_t*>(address);
+  }
+  // Of the region around an address that access() allowed: whether a launch can only read it, its start, and the place
+  // as text.
+  bool is_read_only(uint64_t address) const;
+  uint64_t base_of(uint64_t address) const;
+  std::string describe(uint64_t address) const;
+
+ private:
+  const Region* region_of(uint64_t address) const {
+    return last_ != nullptr && last_->contains(address, 1) ? last_ : memory_.find(address);
+  }
+
+  GlobalMemory& memory_;
   Region* last_ = nullptr;
 };
 

@@ -131,6 +131,9 @@ struct Program {
   uint32_t narrowest_shared_bytes = 4, narrowest_global_bytes = 4;
   std::vector<TmemConsumer> tmem_consumers;
   std::vector<uint32_t> tmem_consumer_of;  // by op, where there is one
+  // There is an instruction through which clusters may communicate in a run: atomics, reductions and strong accesses of
+  // global memory, fences for other clusters, clusterlaunchcontrol.
+  bool clusters_communicate = false;
   std::array<uint32_t, 3> required_threads{}, maximum_threads{}, required_cluster{};
 };
 

@@ -79,7 +79,7 @@ Warp::Warp(Cta& owner, uint32_t index, uint32_t num_lanes)
       existing_lanes(num_lanes == kWarpLanes ? kAllLanes : (1u << num_lanes) - 1),
       registers(new uint8_t[launch.program.register_file_bytes]),
       lanes(existing_lanes) {
-  std::memcpy(registers.get(), launch.register_image.data(), launch.program.register_file_bytes);
+  std::memcpy(registers.get(), launch.grid.register_image.data(), launch.program.register_file_bytes);
   fill_special_rows();
 }
 
