@@ -39,6 +39,7 @@ from emulator_driver import (
 FOLDER = Path(__file__).parent / "ptx"
 SCHEDULES = tuple(Schedule(kind, seed, hazards=1) for kind, seed in ((EAGER, 0), (LAZY, 0), (RANDOM, 1), (RANDOM, 2)))
 SHAPES = {  # CTAs, threads of a CTA, CTAs of a cluster
+    "registers": (1, 64, 1),
     "shared": (1, 64, 1),
     "mbarrier": (1, 64, 1),
     "phases": (1, 64, 1),

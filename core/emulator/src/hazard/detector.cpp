@@ -28,6 +28,7 @@ ClusterHazards::ClusterHazards(Launch& launch, Cluster& cluster)
     for (const Warp& warp : cta->warps) {
       WarpState& s = state(warp);
       s.agent = agents_.find_or_add(AgentKind::warp, cta->rank, warp.warp_idx);
+      s.written_registers.assign(launch.program.followed_registers.size(), 0);
       s.knows.learn(s.agent, agents_.now(s.agent).time());
       s.tmem_load = agents_.find_or_add(AgentKind::tmem_load, cta->rank, warp.warp_idx);
       s.tmem_store = agents_.find_or_add(AgentKind::tmem_store, cta->rank, warp.warp_idx);

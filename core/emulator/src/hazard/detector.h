@@ -60,6 +60,12 @@ class ClusterHazards {
   // Behind its store_bulk; flags: Site::kStrong for a reduction.
   void write_global_bulk(Warp& warp, uint32_t lane, uint64_t address, uint64_t num_bytes, uint32_t flags);
 
+  // ---- registers (unproven_registers.cpp), by their places in Program::followed_registers
+  void use_registers(Warp& warp, const std::vector<uint32_t>& registers, uint32_t lanes) const;
+  void use_accumulators(Warp& warp) const;  // of the instruction at hand, which adds to them
+  void write_registers(Warp& warp, const std::vector<uint32_t>& registers, const std::vector<uint32_t>& copied,
+                       uint32_t lanes);
+
   // ---- barriers (sync.cpp)
   void init_mbarrier(Warp& warp, uint32_t address);
   void invalidate_mbarrier(Warp& warp, uint32_t address);
@@ -125,6 +131,7 @@ class ClusterHazards {
     std::vector<PendingLoad> tmem_loads;
     std::map<uint32_t, GroupStream> bulk;  // by lane
     GroupStream thread_copies, wgmma;
+    std::vector<uint32_t> written_registers;  // the lanes that have written each of Program::followed_registers
   };
   struct SyncPoint {
     std::array<uint64_t, 2> generations{};

@@ -6,12 +6,6 @@
 namespace opdeck::emu {
 namespace {
 
-std::string hex(uint32_t value) {
-  char text[16];
-  std::snprintf(text, sizeof text, "0x%x", value);
-  return text;
-}
-
 const char* agent_text(AgentKind kind) {
   switch (kind) {
     case AgentKind::warp: return "";

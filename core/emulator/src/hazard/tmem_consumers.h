@@ -3,12 +3,15 @@
 // tcgen05.wait::ld would. Called by isa/decoder.cpp once a kernel.
 #pragma once
 
+#include <vector>
+
+#include "../isa/register_uses.h"
 #include "../machine/program.h"
 #include "../ptx/ast.h"
 
 namespace opdeck::emu {
 
-// Makes the reading instructions tell the hazard checks before they execute.
-void mark_tmem_consumers(Program& program, const ptx::Kernel& kernel);
+// Makes the reading instructions tell the hazard checks before they execute. uses: one an instruction.
+void mark_tmem_consumers(Program& program, const ptx::Kernel& kernel, const std::vector<RegisterUses>& uses);
 
 }  // namespace opdeck::emu

@@ -294,20 +294,26 @@ bool needs_rounding(const ConvertDetail& detail) {
   return detail.to.elem_bits < detail.from.elem_bits || detail.to.number == NumberFormat::tf32;
 }
 
-uint32_t register_bits_at_least(Decoding& d, const ptx::Operand& operand, uint32_t wanted, uint32_t& row) {
+// The width of the register that `take` (Decoding::any_destination or any_source) finds.
+uint32_t register_bits_at_least(Decoding& d, const ptx::Operand& operand, uint32_t wanted, uint32_t& row,
+                                uint32_t (Decoding::*take)(const ptx::Operand&, uint32_t&)) {
   uint32_t bits = wanted;
-  if (operand.kind == ptx::Operand::Kind::reg || operand.kind == ptx::Operand::Kind::sink)
-    row = d.any_register(operand, bits);
-  else
-    row = d.source(operand, wanted);
+  row = (d.*take)(operand, bits);
   if (bits < wanted) d.malformed("a register is narrower than its type");
   return bits;
 }
 
+uint32_t destination_bits(Decoding& d, const ConvertDetail& detail) {
+  return register_bits_at_least(d, d.operand(0), detail.to.container_bits, d.op.dst, &Decoding::any_destination);
+}
+uint32_t source_bits(Decoding& d, const ConvertDetail& detail) {
+  return register_bits_at_least(d, d.operand(1), detail.from.container_bits, d.op.a, &Decoding::any_source);
+}
+
 void set_scalar(Decoding& d, ConvertDetail detail) {
   d.require_operands(2);
-  detail.dst_bits = register_bits_at_least(d, d.operand(0), detail.to.container_bits, d.op.dst);
-  detail.src_bits = register_bits_at_least(d, d.operand(1), detail.from.container_bits, d.op.a);
+  detail.dst_bits = destination_bits(d, detail);
+  detail.src_bits = source_bits(d, detail);
   d.op.execute = &convert;
   d.op.detail = d.keep(std::move(detail));
 }
@@ -334,7 +340,7 @@ void set_packed(Decoding& d, ConvertDetail detail) {
     d.require_operands(3);
     d.op.a = d.source(1, 32);
     d.op.b = d.source(2, 32);
-    detail.dst_bits = register_bits_at_least(d, d.operand(0), detail.to.container_bits, d.op.dst);
+    detail.dst_bits = destination_bits(d, detail);
     const bool plain = detail.conversion.rounding == Rounding::rn && detail.conversion.clamp == Clamp::none &&
                        detail.conversion.saturation == Saturation::none;
     d.op.execute = plain && detail.to.number == NumberFormat::f16    ? &pack_two_rn<encode_f16_rn>
@@ -343,8 +349,8 @@ void set_packed(Decoding& d, ConvertDetail detail) {
   } else {
     d.require_operands(2);
     if (detail.to.elems != 2) d.unsupported("this pair of formats");
-    detail.src_bits = register_bits_at_least(d, d.operand(1), detail.from.container_bits, d.op.a);
-    detail.dst_bits = register_bits_at_least(d, d.operand(0), detail.to.container_bits, d.op.dst);
+    detail.src_bits = source_bits(d, detail);
+    detail.dst_bits = destination_bits(d, detail);
     d.op.execute = &convert_two;
   }
   d.op.detail = d.keep(std::move(detail));

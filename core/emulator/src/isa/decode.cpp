@@ -35,10 +35,11 @@ Decoding::Decoding(KernelContext& kernel_context, const ptx::Instruction& parsed
     modifiers_.push_back(rest.substr(0, dot));
     rest = dot == std::string_view::npos ? std::string_view{} : rest.substr(dot);
   }
-  op.guard = context.constant_row(1, 1);
+  op.guard = context.program.always_row;
   if (parsed.has_guard) {
     op.guard = context.register_row(parsed.guard_reg);
     op.guard_flip = parsed.guard_negated ? 0xffffffff : 0;
+    registers.reads.push_back(parsed.guard_reg);
   }
 }
 
@@ -107,6 +108,7 @@ uint32_t Decoding::destination(const ptx::Operand& operand, uint32_t bits) {
   if (context.register_bits(operand.reg) != bits)
     malformed("destination " + operand.name + " has " + std::to_string(context.register_bits(operand.reg)) + " bits, " +
               std::to_string(bits) + " wanted");
+  registers.writes.push_back(operand.reg);
   return context.register_row(operand.reg);
 }
 
@@ -118,6 +120,7 @@ uint32_t Decoding::source(const ptx::Operand& operand, uint32_t bits) {
       if (context.register_bits(operand.reg) != bits)
         malformed("operand " + operand.name + " has " + std::to_string(context.register_bits(operand.reg)) + " bits, " +
                   std::to_string(bits) + " wanted");
+      registers.reads.push_back(operand.reg);
       return context.register_row(operand.reg);
     case Kind::immediate: return context.constant_row(bits, static_cast<uint64_t>(operand.value));
     case Kind::float_immediate:
@@ -164,11 +167,15 @@ uint32_t Decoding::source(const ptx::Operand& operand, uint32_t bits) {
   }
 }
 
-uint32_t Decoding::any_register(const ptx::Operand& operand, uint32_t& bits) {
-  if (operand.kind == ptx::Operand::Kind::sink) return context.scratch_row(bits);
-  if (operand.kind != ptx::Operand::Kind::reg) malformed("an operand is not a register");
-  bits = context.register_bits(operand.reg);
-  return context.register_row(operand.reg);
+uint32_t Decoding::any_destination(const ptx::Operand& operand, uint32_t& bits) {
+  if (operand.kind == ptx::Operand::Kind::reg) bits = context.register_bits(operand.reg);
+  return destination(operand, bits);
+}
+
+uint32_t Decoding::any_source(const ptx::Operand& operand, uint32_t& bits) {
+  if (operand.kind == ptx::Operand::Kind::sink) return context.scratch_row(bits);  // st of a vector may leave holes
+  if (operand.kind == ptx::Operand::Kind::reg) bits = context.register_bits(operand.reg);
+  return source(operand, bits);
 }
 
 std::vector<uint32_t> Decoding::source_list(const ptx::Operand& operand, uint32_t bits) {
@@ -185,6 +192,13 @@ std::vector<uint32_t> Decoding::destination_list(const ptx::Operand& operand, ui
   return rows;
 }
 
+std::vector<uint32_t> Decoding::accumulator_list(const ptx::Operand& operand, uint32_t bits) {
+  const size_t num_before = registers.writes.size();
+  std::vector<uint32_t> rows = destination_list(operand, bits);
+  registers.accumulators.assign(registers.writes.begin() + static_cast<ptrdiff_t>(num_before), registers.writes.end());
+  return rows;
+}
+
 int64_t Decoding::immediate(size_t i) const {
   if (!is_immediate(i)) malformed("operand " + std::to_string(i + 1) + " must be an integer constant");
   return operand(i).value;
@@ -198,6 +212,7 @@ AddressOperand Decoding::address(const ptx::Operand& operand) {
   if (base.kind == ptx::Operand::Kind::reg) {
     result.bits = context.register_bits(base.reg);
     if (result.bits != 32 && result.bits != 64) malformed("address " + base.name + " has neither 32 nor 64 bits");
+    registers.reads.push_back(base.reg);
     result.row = context.register_row(base.reg);
   } else if (base.kind == ptx::Operand::Kind::symbol) {
     result.row = context.symbol_row(base.name, 64, operand.value);

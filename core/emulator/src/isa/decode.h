@@ -15,6 +15,7 @@
 #include "../machine/error.h"
 #include "../machine/program.h"
 #include "../ptx/ast.h"
+#include "register_uses.h"
 
 namespace opdeck::emu {
 
@@ -123,11 +124,14 @@ class Decoding {
   uint32_t destination(const ptx::Operand& operand, uint32_t bits);
   uint32_t source(const ptx::Operand& operand, uint32_t bits);
   // A register of any width (ld, st, cvt may be wider than the type); its width goes to `bits`.
-  uint32_t any_register(const ptx::Operand& operand, uint32_t& bits);
+  uint32_t any_destination(const ptx::Operand& operand, uint32_t& bits);
+  uint32_t any_source(const ptx::Operand& operand, uint32_t& bits);
   uint32_t source_predicate(size_t i) { return source(i, 1); }
   // Rows of `{a, b, ...}` or of a single operand.
   std::vector<uint32_t> source_list(const ptx::Operand& operand, uint32_t bits);
   std::vector<uint32_t> destination_list(const ptx::Operand& operand, uint32_t bits);
+  // Destinations whose old values may be read.
+  std::vector<uint32_t> accumulator_list(const ptx::Operand& operand, uint32_t bits);
   int64_t immediate(size_t i) const;
   bool is_immediate(size_t i) const { return operand(i).kind == ptx::Operand::Kind::immediate; }
   AddressOperand address(const ptx::Operand& operand);
@@ -150,6 +154,7 @@ class Decoding {
   KernelContext& context;
   const ptx::Instruction& instruction;
   Op op;
+  RegisterUses registers;  // taken so far
 
  private:
   std::string_view name_;

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "../hazard/tmem_consumers.h"
+#include "../hazard/unproven_registers.h"
 #include "../machine/address_space.h"
 #include "decode.h"
 #include "register_rows.h"
@@ -176,7 +177,9 @@ Program decode_kernel(const ptx::Module& module, const ptx::Kernel& kernel) {
   program.parameter_bytes = kernel.parameter_bytes;
   for (const ptx::Parameter& p : kernel.parameters) program.parameters.push_back({p.offset_bytes, p.size_bytes});
   KernelContext context(module, kernel, program);
+  program.always_row = context.constant_row(1, 1);
   const InstructionTable& table = instruction_table();
+  std::vector<RegisterUses> uses;  // one an op
   const auto decode_one = [&](const ptx::Instruction& instruction) {
     const auto it = find_instruction(table, instruction.opcode);
     if (it == table.end())
@@ -186,6 +189,7 @@ Program decode_kernel(const ptx::Module& module, const ptx::Kernel& kernel) {
     it->second.decode(decoding);
     decoding.finish();
     program.ops.push_back(decoding.op);
+    uses.push_back(std::move(decoding.registers));
     program.places.push_back({instruction.line, instruction.source_line, instruction.opcode});
   };
   for (const ptx::Instruction& instruction : kernel.instructions) decode_one(instruction);
@@ -193,7 +197,8 @@ Program decode_kernel(const ptx::Module& module, const ptx::Kernel& kernel) {
   end.opcode = "ret";
   end.line = kernel.instructions.empty() ? kernel.line : kernel.instructions.back().line;
   decode_one(end);
-  mark_tmem_consumers(program, kernel);
+  mark_tmem_consumers(program, kernel, uses);
+  mark_unproven_registers(program, kernel, uses);
   return program;
 }
 

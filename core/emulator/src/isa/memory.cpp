@@ -110,15 +110,16 @@ MemoryAccess take_access(Decoding& d) {
   return access;
 }
 
-void set_registers(Decoding& d, MemoryAccess& access, const ptx::Operand& operand) {
+// `take` is Decoding::any_destination of a load, any_source of a store.
+void set_registers(Decoding& d, MemoryAccess& access, const ptx::Operand& operand,
+                   uint32_t (Decoding::*take)(const ptx::Operand&, uint32_t&)) {
   const std::vector<ptx::Operand> single{operand};
   const bool is_vector = operand.kind == ptx::Operand::Kind::vector;
   const std::vector<ptx::Operand>& items = is_vector ? operand.items : single;
   if (items.size() != access.num_elems) d.malformed("the vector operand has a wrong length");
   for (const ptx::Operand& item : items) {
     uint32_t bits = access.elem_bytes * 8;
-    const bool is_register = item.kind == ptx::Operand::Kind::reg || item.kind == ptx::Operand::Kind::sink;
-    access.rows.push_back(is_register ? d.any_register(item, bits) : d.source(item, bits));
+    access.rows.push_back((d.*take)(item, bits));
     if (bits < access.elem_bytes * 8) d.malformed("a register is narrower than the type");
     access.register_bytes.push_back(bits / 8);
   }
@@ -135,7 +136,7 @@ void set_address(Decoding& d, MemoryAccess& access, const ptx::Operand& operand)
 void decode_ld(Decoding& d) {
   MemoryAccess access = take_access(d);
   d.require_operands(2, 3);  // the third is a cache hint
-  set_registers(d, access, d.operand(0));
+  set_registers(d, access, d.operand(0), &Decoding::any_destination);
   set_address(d, access, d.operand(1));
   d.op.execute = &load;
   const ptx::Operand& base = d.operand(1).items[0];
@@ -152,7 +153,7 @@ void decode_st(Decoding& d) {
   MemoryAccess access = take_access(d);
   d.require_operands(2, 3);
   set_address(d, access, d.operand(0));
-  set_registers(d, access, d.operand(1));
+  set_registers(d, access, d.operand(1), &Decoding::any_source);
   tell_store_width(d, access.space, access.total_bytes);
   d.op.execute = &store;
   d.op.detail = d.keep(std::move(access));

@@ -22,10 +22,14 @@ struct WgmmaDetail {
   uint32_t scale_row = 0, scale_flip = 0;
 };
 
+bool adds_to_accumulators(Warp& warp, const WgmmaDetail& detail) {
+  return ((warp.predicate(detail.scale_row) ^ detail.scale_flip) & 1) != 0;
+}
+
 void execute(Warp& last, const WgmmaDetail& detail) {
   const uint32_t first_warp = last.warp_idx / 4 * 4;
   WgmmaOperands operands = detail.operands;
-  operands.scale_d = ((last.predicate(detail.scale_row) ^ detail.scale_flip) & 1) != 0;
+  operands.scale_d = adds_to_accumulators(last, detail);
   operands.b_descriptor = last.row<uint64_t>(detail.b_descriptor_row)[0];
   if (!operands.a_in_registers) operands.a_descriptor = last.row<uint64_t>(detail.a_descriptor_row)[0];
   Expected<WgmmaPlan> plan = plan_wgmma(operands, last.cta.shared_bytes());
@@ -48,14 +52,17 @@ Flow multiply(Warp& warp, const Op& op) {
   if (warp.warp_idx / 4 * 4 + 4 > warp.cta.warps.size() || warp.warp_idx / 4 >= warp.cta.warpgroups.size())
     throw EmulatorError(Fault::illegal_instruction, "the warp is in no complete warpgroup");
   WarpgroupMeeting& meeting = warp.cta.warpgroups[warp.warp_idx / 4];
+  const auto& detail = *static_cast<const WgmmaDetail*>(op.detail);
   if (!warp.wgmma_arrived) {
+    if (ClusterHazards* hazards = hazards_of(warp); hazards != nullptr && adds_to_accumulators(warp, detail))
+      hazards->use_accumulators(warp);
     if (meeting.arrived_warps == 0) meeting.pc = warp.pc;
     if (meeting.pc != warp.pc)
       throw EmulatorError(Fault::illegal_instruction, "the warps of a warpgroup execute different wgmma instructions");
     warp.wgmma_ticket = meeting.generation;
     warp.wgmma_arrived = true;
     if (++meeting.arrived_warps == 4) {
-      execute(warp, *static_cast<const WgmmaDetail*>(op.detail));
+      execute(warp, detail);
       meeting.arrived_warps = 0;
       ++meeting.generation;
       warp.launch.signal();
@@ -122,7 +129,7 @@ void decode_mma(Decoding& d) {
   if (operands.saturate && !integer) d.unsupported(".satfinite of floating point");
   const bool is_16_bits = operands.a_format == NumberFormat::f16 || operands.a_format == NumberFormat::bf16;
   operands.a_in_registers = d.operand(1).kind == ptx::Operand::Kind::vector;
-  detail.d_rows = d.destination_list(d.operand(0), 32);
+  detail.d_rows = d.accumulator_list(d.operand(0), 32);
   if (operands.a_in_registers)
     detail.a_rows = d.source_list(d.operand(1), 32);
   else

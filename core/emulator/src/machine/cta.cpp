@@ -13,12 +13,6 @@ namespace {
 constexpr uint8_t kSharedPoison = 0xff;  // NaN in every format that has one
 constexpr uint32_t kTmemPoison = 0xffffffff;
 
-std::string hex(uint32_t value) {
-  char text[16];
-  std::snprintf(text, sizeof text, "0x%x", value);
-  return text;
-}
-
 }  // namespace
 
 int32_t TmemAllocator::allocate(uint32_t num_columns) {

@@ -4,6 +4,7 @@
 #pragma once
 
 #include <cstdint>
+#include <cstdio>
 #include <stdexcept>
 #include <string>
 
@@ -32,5 +33,12 @@ class EmulatorError : public std::runtime_error {
  private:
   Fault fault_;
 };
+
+// As addresses and lane masks stand in messages.
+inline std::string hex(uint64_t value) {
+  char text[24];
+  std::snprintf(text, sizeof text, "0x%llx", static_cast<unsigned long long>(value));
+  return text;
+}
 
 }  // namespace opdeck::emu

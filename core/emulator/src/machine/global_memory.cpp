@@ -14,12 +14,6 @@ constexpr uint64_t kRedZoneBytes = 4096;
 constexpr uint8_t kRedZoneFill = 0xfd;
 constexpr uint8_t kPoisonFill = 0xff;  // NaN in every format that has one
 
-std::string hex(uint64_t value) {
-  char text[32];
-  std::snprintf(text, sizeof text, "0x%llx", static_cast<unsigned long long>(value));
-  return text;
-}
-
 bool allows(Access allowed, Access wanted) {
   return (static_cast<uint8_t>(allowed) & static_cast<uint8_t>(wanted)) == static_cast<uint8_t>(wanted);
 }

@@ -109,6 +109,17 @@ struct TmemConsumer {
   std::vector<uint32_t> loads;  // op indices
 };
 
+// An instruction that names registers which are not proven to be written before they are used
+// (hazard/unproven_registers.h). The lists are places in Program::followed_registers.
+struct RegisterFollower {
+  Execute execute;
+  uint32_t guard_row, guard_flip;
+  std::vector<uint32_t> guards;  // the guard, where it is one of them
+  std::vector<uint32_t> used, written;
+  std::vector<uint32_t> copied;        // what is written is as undefined as these
+  std::vector<uint32_t> accumulators;  // used where the instruction adds to them
+};
+
 struct Program {
   std::string name;
   Target target = Target::sm_100a;
@@ -134,6 +145,11 @@ struct Program {
   // There is an instruction through which clusters may communicate in a run: atomics, reductions and strong accesses of
   // global memory, fences for other clusters, clusterlaunchcontrol.
   bool clusters_communicate = false;
+  std::vector<std::string> followed_registers;
+  std::vector<RegisterFollower> followers;
+  static constexpr uint32_t kNoFollower = UINT32_MAX;
+  std::vector<uint32_t> follower_of;  // by op; empty where no register is followed
+  uint32_t always_row = 0;            // a predicate that holds in all lanes
   std::array<uint32_t, 3> required_threads{}, maximum_threads{}, required_cluster{};
 };
 

@@ -28,12 +28,6 @@ const char* wait_text(WaitKind kind) {
   return "?";
 }
 
-std::string hex(uint32_t value) {
-  char text[16];
-  std::snprintf(text, sizeof text, "0x%x", value);
-  return text;
-}
-
 }  // namespace
 
 ClusterRun::ClusterRun(Launch& launch, uint64_t cluster_number)
