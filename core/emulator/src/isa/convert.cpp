@@ -343,8 +343,8 @@ void set_packed(Decoding& d, ConvertDetail detail) {
     detail.dst_bits = destination_bits(d, detail);
     const bool plain = detail.conversion.rounding == Rounding::rn && detail.conversion.clamp == Clamp::none &&
                        detail.conversion.saturation == Saturation::none;
-    d.op.execute = plain && detail.to.number == NumberFormat::f16    ? &pack_two_rn<encode_f16_rn>
-                   : plain && detail.to.number == NumberFormat::bf16 ? &pack_two_rn<encode_bf16_rn>
+    d.op.execute = plain && detail.to.number == NumberFormat::f16    ? vectorised<&pack_two_rn<encode_f16_rn>>()
+                   : plain && detail.to.number == NumberFormat::bf16 ? vectorised<&pack_two_rn<encode_bf16_rn>>()
                                                                      : &pack_two;
   } else {
     d.require_operands(2);

@@ -359,7 +359,7 @@ void decode_approximation(Decoding& d) {
   if (!d.take("approx")) d.unsupported("without .approx");
   const bool ftz = d.take("ftz");
   set_operands(d, d.take_type_of({Type::f32}), 1);
-  d.op.execute = ftz ? &approximate<f, Subnormals::flush> : &approximate<f, Subnormals::keep>;
+  d.op.execute = ftz ? vectorised<&approximate<f, Subnormals::flush>>() : vectorised<&approximate<f, Subnormals::keep>>();
 }
 
 // rcp and sqrt: approximate, or rounded.

@@ -124,19 +124,24 @@ Flow change_tx(Warp& warp, const Op& op) {
   return Flow::next;
 }
 
-// The lanes whose phase is complete.
+// The lanes whose phase is complete. Lanes mostly wait for one phase: it is looked up once.
 uint32_t lanes_done(Warp& warp, const MbarrierDetail& detail, uint32_t& waiting_address, uint32_t& waiting_parity) {
-  uint32_t done = 0, acquired = 0;
+  uint32_t done = 0, last_address = 0, last_parity = 0;  // 0 is no shared address
+  bool last_done = false;
   ClusterHazards* const hazards = hazards_of(warp);
   for_each_lane(warp.mask, [&](uint32_t lane) {
     const uint32_t address = barrier_address(warp, detail, lane);
     const uint32_t parity = detail.has_state ? Mbarrier::unpack(warp.row<uint64_t>(detail.state_row)[lane]).phase
                                              : warp.row<uint32_t>(detail.parity_row)[lane];
-    if (parity > 1) throw EmulatorError(Fault::illegal_instruction, "phase parity " + std::to_string(parity));
-    if (warp.cta.cluster.read_mbarrier(address).parity_done(parity)) {
+    if (address != last_address || parity != last_parity) {
+      if (parity > 1) throw EmulatorError(Fault::illegal_instruction, "phase parity " + std::to_string(parity));
+      last_done = warp.cta.cluster.read_mbarrier(address).parity_done(parity);
+      last_address = address;
+      last_parity = parity;
+      if (last_done && hazards != nullptr) hazards->wait_mbarrier(warp, address, parity);
+    }
+    if (last_done) {
       done |= 1u << lane;
-      if (hazards != nullptr && address != acquired) hazards->wait_mbarrier(warp, address, parity);
-      acquired = address;
     } else {
       waiting_address = address;
       waiting_parity = parity;

@@ -55,6 +55,7 @@ Cta::Cta(Cluster& owner, uint32_t cluster_rank, std::array<uint32_t, 3> cta_inde
   const uint32_t align = std::max<uint32_t>(program.dynamic_shared_align, 16);
   const uint32_t dynamic_start = (program.static_shared_end + align - 1) / align * align;
   shared_.assign(dynamic_start + launch.shape.dynamic_shared_bytes, kSharedPoison);
+  has_mbarrier.resize(shared_.size() / 8 + 1);
   const uint32_t num_warps = launch.shape.num_warps(), num_threads = launch.shape.num_threads();
   warps.reserve(num_warps);
   for (uint32_t w = 0; w < num_warps; ++w)
@@ -203,7 +204,7 @@ uint8_t* Cluster::mbarrier_pointer(uint32_t address, bool must_be_live) {
   if (address % 8 != 0)
     throw EmulatorError(Fault::misaligned, "mbarrier at shared address " + hex(address) + " is not 8-byte aligned");
   uint8_t* const pointer = shared_pointer(address, 8);
-  if (must_be_live && cta_of(address).mbarriers.count(shared_offset(address)) == 0)
+  if (must_be_live && !cta_of(address).has_mbarrier[shared_offset(address) / 8])
     throw EmulatorError(Fault::illegal_instruction, "no mbarrier was initialised at shared address " + hex(address));
   return pointer;
 }
@@ -225,9 +226,11 @@ uint64_t Cluster::init_mbarrier(uint32_t address, uint32_t count) {
     throw EmulatorError(Fault::illegal_instruction, "mbarrier.init count " + std::to_string(count) +
                                                         " is outside 1 .. " + std::to_string(Mbarrier::kMaxCount));
   uint8_t* const pointer = mbarrier_pointer(address, false);
-  if (!cta_of(address).mbarriers.insert(shared_offset(address)).second)
+  const auto has_one = cta_of(address).has_mbarrier.begin() + shared_offset(address) / 8;
+  if (*has_one)
     throw EmulatorError(Fault::illegal_instruction,
                         "an mbarrier lives at shared address " + hex(address) + " already (mbarrier.inval is missing)");
+  *has_one = true;
   Mbarrier barrier;
   barrier.expected = barrier.pending = count;
   const uint64_t word = barrier.pack();
@@ -237,7 +240,7 @@ uint64_t Cluster::init_mbarrier(uint32_t address, uint32_t count) {
 
 void Cluster::invalidate_mbarrier(uint32_t address) {
   mbarrier_pointer(address, true);
-  cta_of(address).mbarriers.erase(shared_offset(address));
+  cta_of(address).has_mbarrier[shared_offset(address) / 8] = false;
 }
 
 uint64_t Cluster::arrive_mbarrier(uint32_t address, uint32_t count, int32_t expect_bytes) {

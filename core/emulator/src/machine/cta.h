@@ -7,7 +7,6 @@
 #include <cstdint>
 #include <memory>
 #include <string>
-#include <unordered_set>
 #include <vector>
 
 #include "../tensor/wgmma.h"
@@ -75,7 +74,7 @@ class Cta {
   std::array<NamedBarrier, 16> named_barriers;
   std::array<WarpgroupMeeting, 8> warpgroups;
   TmemAllocator tmem_allocator;
-  std::unordered_set<uint32_t> mbarriers;  // offsets of the live ones
+  std::vector<bool> has_mbarrier;  // by shared offset / 8: where one lives
 
  private:
   uint32_t* tmem_words();

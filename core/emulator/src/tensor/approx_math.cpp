@@ -23,14 +23,6 @@ float apply(float x, Subnormals subnormals, Function function) {
 
 }  // namespace
 
-float ftz(float value) {
-  const uint32_t bits = __builtin_bit_cast(uint32_t, value);
-  return (bits & 0x7f800000) == 0 ? __builtin_bit_cast(float, bits & 0x80000000) : value;
-}
-
-float ex2_approx(float x, Subnormals s) {
-  return apply(x, s, [](double v) { return std::exp2(v); });
-}
 float lg2_approx(float x, Subnormals s) {
   return apply(x, s, [](double v) { return std::log2(v); });
 }

@@ -121,22 +121,6 @@ uint32_t encode_nan(double value, const Conversion& conversion) {
 const FormatTraits& format_traits(NumberFormat format) { return traits_table[static_cast<size_t>(format)]; }
 const char* format_name(NumberFormat format) { return format_names[static_cast<size_t>(format)]; }
 
-float decode_f16(uint16_t code) {
-  constexpr uint32_t rebias = (127 - 15) << 23;
-  const uint32_t sign = static_cast<uint32_t>(code & 0x8000) << 16;
-  const uint32_t shifted = static_cast<uint32_t>(code & 0x7fff) << 13;
-  const uint32_t exponent = shifted & 0x0f800000;
-  uint32_t bits = shifted + rebias;
-  if (exponent == 0x0f800000) {
-    bits += rebias;  // inf and NaN: the exponent becomes 255
-  } else if (exponent == 0) {
-    constexpr uint32_t smallest_normal = 113u << 23;
-    bits = __builtin_bit_cast(uint32_t, __builtin_bit_cast(float, shifted + smallest_normal) -
-                                            __builtin_bit_cast(float, smallest_normal));
-  }
-  return __builtin_bit_cast(float, bits | sign);
-}
-
 float decode(uint32_t code, NumberFormat format) {
   switch (format) {
     case NumberFormat::f16: return decode_f16(static_cast<uint16_t>(code));
@@ -183,26 +167,6 @@ uint32_t encode_tf32_rna(uint32_t bits, Saturation saturation) {
   const uint32_t rounded = (is_nan ? bits : bits + one_step / 2) & ~(one_step - 1);
   const bool beyond = (rounded & 0x7fffffff) >= infinity;
   return saturation == Saturation::finite && beyond ? rounded - one_step : rounded;
-}
-
-uint16_t encode_bf16_rn(float value) {
-  const uint32_t bits = __builtin_bit_cast(uint32_t, value);
-  if (value != value) return 0x7fff;
-  return static_cast<uint16_t>((bits + 0x7fff + (bits >> 16 & 1)) >> 16);
-}
-
-uint16_t encode_f16_rn(float value) {
-  const uint32_t bits = __builtin_bit_cast(uint32_t, value);
-  const uint32_t sign = bits >> 16 & 0x8000;
-  const uint32_t magnitude = bits & 0x7fffffff;
-  if (magnitude > 0x7f800000) return 0x7fff;
-  if (magnitude >= 0x47800000) return static_cast<uint16_t>(sign | 0x7c00);  // 2^16 and more
-  if (magnitude < 0x38800000) {
-    // Below 2^-14: adding 2^-1 makes the f32 adder round to a multiple of 2^-24, the step of f16's subnormals.
-    const float rounded = __builtin_bit_cast(float, magnitude) + 0.5f;
-    return static_cast<uint16_t>(sign | (__builtin_bit_cast(uint32_t, rounded) - 0x3f000000));
-  }
-  return static_cast<uint16_t>(sign | ((magnitude - 0x38000000 + 0xfff + (magnitude >> 13 & 1)) >> 13));
 }
 
 const float* decode_table(NumberFormat format) {

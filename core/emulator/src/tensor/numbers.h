@@ -57,16 +57,47 @@ float decode(uint32_t code, NumberFormat format);
 // added below the last kept bit, as a fraction random_bits / 2^32 of one unit in the last place.
 uint32_t encode(double value, const Conversion& conversion, uint32_t random_bits = 0);
 
-// The two hot cases of encode, rn without saturation, as bit tricks.
-uint16_t encode_f16_rn(float value);
-uint16_t encode_bf16_rn(float value);
+// The two hot cases of encode, rn without saturation, as bit tricks; inline, so that loops over lanes become vectors.
+inline uint16_t encode_bf16_rn(float value) {
+  const uint32_t bits = __builtin_bit_cast(uint32_t, value);
+  if (value != value) return 0x7fff;
+  return static_cast<uint16_t>((bits + 0x7fff + (bits >> 16 & 1)) >> 16);
+}
+
+inline uint16_t encode_f16_rn(float value) {
+  const uint32_t bits = __builtin_bit_cast(uint32_t, value);
+  const uint32_t sign = bits >> 16 & 0x8000;
+  const uint32_t magnitude = bits & 0x7fffffff;
+  if (magnitude > 0x7f800000) return 0x7fff;
+  if (magnitude >= 0x47800000) return static_cast<uint16_t>(sign | 0x7c00);  // 2^16 and more
+  if (magnitude < 0x38800000) {
+    // Below 2^-14: adding 2^-1 makes the f32 adder round to a multiple of 2^-24, the step of f16's subnormals.
+    const float rounded = __builtin_bit_cast(float, magnitude) + 0.5f;
+    return static_cast<uint16_t>(sign | (__builtin_bit_cast(uint32_t, rounded) - 0x3f000000));
+  }
+  return static_cast<uint16_t>(sign | ((magnitude - 0x38000000 + 0xfff + (magnitude >> 13 & 1)) >> 13));
+}
 
 // cvt.rna.tf32 of an f32's bits as an H200 does it: it adds half of the last kept bit, but not to a NaN, which it only
 // truncates. With Saturation::finite, whatever is then at infinity or beyond becomes one step less: the largest finite
 // value, but of a NaN mostly another NaN. (Confirmed by tests/truth: 32768 words.)
 uint32_t encode_tf32_rna(uint32_t bits, Saturation saturation);
 
-float decode_f16(uint16_t code);
+inline float decode_f16(uint16_t code) {
+  constexpr uint32_t rebias = (127 - 15) << 23;
+  const uint32_t sign = static_cast<uint32_t>(code & 0x8000) << 16;
+  const uint32_t shifted = static_cast<uint32_t>(code & 0x7fff) << 13;
+  const uint32_t exponent = shifted & 0x0f800000;
+  uint32_t bits = shifted + rebias;
+  if (exponent == 0x0f800000) {
+    bits += rebias;  // inf and NaN: the exponent becomes 255
+  } else if (exponent == 0) {
+    constexpr uint32_t smallest_normal = 113u << 23;
+    bits = __builtin_bit_cast(uint32_t, __builtin_bit_cast(float, shifted + smallest_normal) -
+                                            __builtin_bit_cast(float, smallest_normal));
+  }
+  return __builtin_bit_cast(float, bits | sign);
+}
 inline float decode_bf16(uint16_t code) { return __builtin_bit_cast(float, static_cast<uint32_t>(code) << 16); }
 
 // 256 decoded values of a format of at most 8 bits (a 6- or 4-bit code sits in the low bits of a byte and the

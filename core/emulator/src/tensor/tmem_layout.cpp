@@ -2,6 +2,7 @@
 // Register-to-cell maps of tcgen05.ld and tcgen05.st; see tmem_layout.h.
 #include "tmem_layout.h"
 
+#include <algorithm>
 #include <array>
 
 #include "message.h"
@@ -24,6 +25,13 @@ constexpr std::array<ShapeTraits, 5> shape_traits{{
     {"16x32bx2", 16, 1, 1, 128},
 }};
 const ShapeTraits& traits(TmemShape shape) { return shape_traits[static_cast<size_t>(shape)]; }
+
+constexpr uint32_t num_threads = 32;
+
+// The threads' copies of a register are consecutive lanes of a column: the hot case, a block copy.
+bool is_column_a_register(const TmemAccess& access) {
+  return access.shape == TmemShape::x32x32b && access.packing == TmemPacking::none;
+}
 
 // A packed register covers two columns, so the same registers reach twice the columns.
 uint32_t column_factor(const TmemAccess& access) { return access.packing == TmemPacking::packed16 ? 2 : 1; }
@@ -80,8 +88,13 @@ Error check_tmem_access(const TmemAccess& access, uint32_t address, uint32_t war
 void tmem_load(const TmemView& tmem, const TmemAccess& access, uint32_t address, uint32_t* const* registers) {
   const uint32_t base_lane = tmem_lane(address), base_column = tmem_column(address);
   const uint32_t num_registers = tmem_num_registers(access);
+  if (is_column_a_register(access)) {
+    for (uint32_t reg = 0; reg < num_registers; ++reg)
+      std::copy_n(tmem.column(base_column + reg) + base_lane, num_threads, registers[reg]);
+    return;
+  }
   for (uint32_t reg = 0; reg < num_registers; ++reg)
-    for (uint32_t thread = 0; thread < 32; ++thread) {
+    for (uint32_t thread = 0; thread < num_threads; ++thread) {
       const TmemCell cell = tmem_cell(access, thread, reg);
       const uint32_t lane = base_lane + cell.lane, column = base_column + cell.column;
       uint32_t value = tmem.at(lane, column);
@@ -93,8 +106,13 @@ void tmem_load(const TmemView& tmem, const TmemAccess& access, uint32_t address,
 void tmem_store(const TmemView& tmem, const TmemAccess& access, uint32_t address, const uint32_t* const* registers) {
   const uint32_t base_lane = tmem_lane(address), base_column = tmem_column(address);
   const uint32_t num_registers = tmem_num_registers(access);
+  if (is_column_a_register(access)) {
+    for (uint32_t reg = 0; reg < num_registers; ++reg)
+      std::copy_n(registers[reg], num_threads, tmem.column(base_column + reg) + base_lane);
+    return;
+  }
   for (uint32_t reg = 0; reg < num_registers; ++reg)
-    for (uint32_t thread = 0; thread < 32; ++thread) {
+    for (uint32_t thread = 0; thread < num_threads; ++thread) {
       const TmemCell cell = tmem_cell(access, thread, reg);
       const uint32_t lane = base_lane + cell.lane, column = base_column + cell.column;
       const uint32_t value = registers[reg][thread];

@@ -4,6 +4,7 @@
 #include "umma.h"
 
 #include <algorithm>
+#include <cstring>
 #include <vector>
 
 #include "message.h"
@@ -26,17 +27,29 @@ struct TileWork {
   }
 };
 
+template <class Code>
+void extract_codes(const uint32_t* words, uint32_t num_words, uint32_t shift, uint8_t* codes) {
+  for (uint32_t i = 0; i < num_words; ++i) {
+    const Code code = static_cast<Code>(words[i] >> shift);
+    std::memcpy(codes + i * sizeof code, &code, sizeof code);
+  }
+}
+
 // A from tensor memory: rows of A are the lanes of D, elements packed along K in 32-bit columns.
 void load_tmem_a(const UmmaPlan& plan, const UmmaTile& tile, const TmemView& tmem, float* panel) {
   const uint32_t elems_per_word = plan.shape.k_elems / plan.a_columns;
   const uint32_t elem_bits = 32 / elems_per_word;
-  const float sign = plan.shape.negate_a ? -1.0f : 1.0f;
+  const uint32_t code_bytes = container_bytes(plan.shape.a_format);
+  const auto extract = code_bytes == 1 ? extract_codes<uint8_t>
+                                       : code_bytes == 2 ? extract_codes<uint16_t> : extract_codes<uint32_t>;
+  const Scratch<uint8_t> codes = make_scratch<uint8_t>(size_t{tile.num_rows} * code_bytes);
   for (uint32_t column = 0; column < plan.a_columns; ++column) {
     const uint32_t* words = tmem.column(tmem_column(static_cast<uint32_t>(plan.operands.a)) + column) + tile.first_lane;
     for (uint32_t elem = 0; elem < elems_per_word; ++elem) {
       float* out = panel + (column * elems_per_word + elem) * tile.num_rows;
-      for (uint32_t row = 0; row < tile.num_rows; ++row)
-        out[row] = sign * decode(words[row] >> (elem * elem_bits), plan.shape.a_format);
+      extract(words, tile.num_rows, elem * elem_bits, codes.get());
+      decode_bulk(codes.get(), tile.num_rows, plan.shape.a_format, out);
+      for (uint32_t row = 0; plan.shape.negate_a && row < tile.num_rows; ++row) out[row] = -out[row];
     }
   }
 }

@@ -3,6 +3,7 @@
 #include "wgmma.h"
 
 #include <algorithm>
+#include <array>
 
 #include "aligned_gemm.h"
 #include "message.h"
@@ -75,15 +76,20 @@ void load_register_a(const WgmmaPlan& plan, const uint32_t* const* registers, fl
 template <class Move>
 void for_each_d_word(const WgmmaPlan& plan, uint32_t* const* registers, Move move) {
   const bool halves = plan.operands.accumulator == Accumulator::f16;
-  for (uint32_t warp = 0; warp < num_warps; ++warp)
+  const auto index_of = [halves](uint32_t thread, uint32_t reg) {
+    const MatrixCoord at = halves ? wgmma_d_f16_coord(thread, reg) : wgmma_d_coord(thread, reg);
+    return at.col * num_rows + at.row;
+  };
+  // An index is the sum of one of the thread and one of the register.
+  for (uint32_t warp = 0; warp < num_warps; ++warp) {
+    std::array<uint32_t, warp_lanes> of_lane;
+    for (uint32_t lane = 0; lane < warp_lanes; ++lane) of_lane[lane] = index_of(warp * warp_lanes + lane, 0);
     for (uint32_t reg = 0; reg < plan.num_d_registers; ++reg) {
       uint32_t* words = registers[warp * plan.num_d_registers + reg];
-      for (uint32_t lane = 0; lane < warp_lanes; ++lane) {
-        const uint32_t thread = warp * warp_lanes + lane;
-        const MatrixCoord at = halves ? wgmma_d_f16_coord(thread, reg) : wgmma_d_coord(thread, reg);
-        move(words[lane], at.col * num_rows + at.row);
-      }
+      const uint32_t of_register = index_of(0, reg);
+      for (uint32_t lane = 0; lane < warp_lanes; ++lane) move(words[lane], of_lane[lane] + of_register);
     }
+  }
 }
 
 void run_s32(const WgmmaPlan& plan, const GemmOperands& panels, uint32_t* const* d_registers) {
