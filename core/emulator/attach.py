@@ -39,6 +39,7 @@ from opdeck.core.emulator.library import (
     Schedule,
 )
 from opdeck.core.errors import ArgumentError, DriverError, HazardError
+from opdeck.core.profile import Profile
 
 HAZARDS = {"off": 0, "on": 1}
 
@@ -48,13 +49,14 @@ class CallReport(LaunchReport):
     """What the emulator counted in one call of a compiled function, summed over its launches.
 
     kernel_name, cubin_sha256: of the last launch. hazard: what stopped the call, "" when nothing did. seconds: of this
-    machine, for the call.
+    machine, for the call. profile: its counters by warp role, where Attachment.counting asked for them.
     """
 
     kernel_name: str
     num_launches: int
     hazard: str
     seconds: float
+    profile: Profile | None = None
 
     def __str__(self) -> str:
         counts = f"{self.num_ctas} CTAs, {self.warp_instructions} warp-instructions, {self.mma_macs} MACs"
@@ -65,7 +67,7 @@ class Attachment:
     """The emulator under the DSL of this process.
 
     schedule: "eager", "lazy" or "random[:SEED]", hazards: "on" or "off", of the calls to come. reports: one a call that
-    launched, oldest first. on_report: called with each.
+    launched, oldest first. on_report: called with each. counting: whether the calls to come keep counters.
     """
 
     def __init__(self, arch: str, library: EmulatorLibrary) -> None:
@@ -75,6 +77,7 @@ class Attachment:
         self.on_report: Callable[[CallReport], object] = lambda report: None
         self.schedule = "eager"
         self.hazards = "on"
+        self.counting = False
         self.arguments = ArgumentMemory()
         self._exposed: list[tuple[HostTensor, Any]] = []
 
@@ -103,6 +106,17 @@ class Attachment:
         if not self.reports:
             raise DriverError("last_report: no kernel was launched yet")
         return self.reports[-1]
+
+    @property
+    def profile(self) -> Profile:
+        """Counters of the last call.
+
+        Raises: DriverError when there was none, or it kept none.
+        """
+        profile = self.last_report.profile
+        if profile is None:
+            raise DriverError("profile: the last call kept no counters; set Attachment.counting before it")
+        return profile
 
     def expose(self, array: Any, name: str) -> None:
         """Lets all later calls touch an array that they know only by address. It is kept alive from here on."""
@@ -155,7 +169,7 @@ class Attachment:
         Raises: HazardError, in place of the DSL's own, for what the emulator stopped.
         """
         exposed = [tensor for tensor, _ in self._exposed]
-        self.library.begin([*memory, *exposed], self._schedule, HAZARDS[self._hazards])
+        self.library.begin([*memory, *exposed], self._schedule, HAZARDS[self._hazards], int(self.counting))
         start = time.perf_counter()
         failure = ""
         try:
@@ -182,6 +196,7 @@ class Attachment:
             num_launches=counted.num_launches,
             hazard=hazard,
             seconds=seconds,
+            profile=self.library.last_profile(self.arch) if self.counting else None,
         )
         self.reports.append(report)
         self.on_report(report)

@@ -7,15 +7,17 @@ the calling thread.
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import hashlib
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from opdeck.core.errors import ArgumentError, DriverError
+from opdeck.core.profile import OpCounts, Profile
 
 HEADER = Path(__file__).parent / "include" / "opdeck_emu.h"
 # Of the driver's functions only what attach.py asks for.
@@ -79,15 +81,42 @@ class EmulatorLibrary:
         text = ptx.encode()
         self._check(self._lib.opdeck_emu_replace_ptx(cubin_sha256.encode(), text, len(text)))
 
-    def set_watchdog(self, max_warp_instructions: int) -> None:
-        """The most that a launch may run, for sessions that set no limit, as libopdeck's do not; 0 is the default."""
+    def set_defaults(self, *, max_warp_instructions: int = 0, profile: int = 0) -> None:
+        """For sessions that leave these open, as libopdeck's do. max_warp_instructions: the most that a launch may run,
+        0 for the usual limit. profile: 1 to keep counters.
+        """
         options = self._ffi.new("opdeck_emu_options *")
         options.struct_size = self._ffi.sizeof("opdeck_emu_options")
-        options.hazards, options.max_warp_instructions = 1, max_warp_instructions
+        options.hazards, options.max_warp_instructions, options.profile = 1, max_warp_instructions, profile
         self._check(self._lib.opdeck_emu_set_default_options(options))
 
-    def begin(self, tensors: Sequence[HostTensor], schedule: Schedule, hazards: int) -> None:
-        """Begins a session: its launches may touch these tensors. hazards: 1 to look for them, 0 not to."""
+    @contextlib.contextmanager
+    def counting(self) -> Iterator[None]:
+        """Sessions that begin meanwhile keep counters."""
+        self.set_defaults(profile=1)
+        try:
+            yield
+        finally:
+            self.set_defaults()
+
+    def last_profile(self, arch: str) -> Profile:
+        """Counters of the last session that ended in this process, whose launches were of this arch."""
+        rows, num_rows = self._ffi.new("const opdeck_emu_profile_row **"), self._ffi.new("uint64_t *")
+        self._check(self._lib.opdeck_emu_last_profile(rows, num_rows))
+        texts = len(("kernel", "opcode", "pipe"))  # OpCounts begins with these
+        counts = [
+            OpCounts._make(
+                self.text(getattr(row, name)) if i < texts else int(getattr(row, name))
+                for i, name in enumerate(OpCounts._fields)
+            )
+            for row in self._ffi.unpack(rows[0], num_rows[0])
+        ]
+        return Profile(arch, int(self.last_report().num_ctas), counts)
+
+    def begin(self, tensors: Sequence[HostTensor], schedule: Schedule, hazards: int, profile: int = 0) -> None:
+        """Begins a session: its launches may touch these tensors. hazards: 1 to look for them, 0 not to; profile: 1 to
+        keep counters, 0 as the defaults say.
+        """
         ffi = self._ffi
         table = ffi.new("opdeck_emu_tensor[]", max(len(tensors), 1))
         kept = []  # what the table points to
@@ -100,7 +129,7 @@ class EmulatorLibrary:
         options = ffi.new("opdeck_emu_options *")
         options.struct_size = ffi.sizeof("opdeck_emu_options")
         options.schedule, options.seed = Schedule.NAMES.index(schedule.name), schedule.seed
-        options.hazards = hazards
+        options.hazards, options.profile = hazards, profile
         self._check(self._lib.opdeck_emu_begin(table, len(tensors), options))
 
     def end(self) -> Any:

@@ -117,11 +117,11 @@ class MutationGate:
     def _running(self, ptx: str) -> Iterator[None]:
         """Launches run this text within the block, and not much longer than the intact kernel."""
         self._emulator.replace_ptx(self._cubin_sha256, ptx)
-        self._emulator.set_watchdog(self._watchdog)
+        self._emulator.set_defaults(max_warp_instructions=self._watchdog)
         try:
             yield
         finally:
-            self._emulator.set_watchdog(0)
+            self._emulator.set_defaults()
             self._emulator.replace_ptx(self._cubin_sha256, self.ptx)
 
     def _is_executed(self, mutant: Mutant) -> bool:

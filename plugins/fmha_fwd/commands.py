@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import re
 import time
+from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from math import inf, prod
 from typing import Annotated, Any
@@ -24,11 +25,13 @@ from opdeck.core.cli.text import print_table
 from opdeck.core.devices import Device
 from opdeck.core.errors import ArgumentError, Unsupported
 from opdeck.core.fusion import Causal, Mask, Residual
+from opdeck.core.profile import Profile
 from opdeck.core.transfer import to_memory, to_numpy, wait_for
 from opdeck.core.variant import Variant
 from opdeck.core.verify import Errors, compare
 from opdeck.plugins.fmha_fwd import reference
 from opdeck.plugins.fmha_fwd.cases import Shape, expected_macs
+from opdeck.plugins.fmha_fwd.profile import Recorder, lines
 
 Array = npt.NDArray[Any]
 
@@ -53,6 +56,7 @@ IterationsOption = Annotated[int, typer.Option("--iterations", min=1, help="Laun
 WarmupOption = Annotated[int, typer.Option("--warmup_iterations", min=0, help="Launches before these.")]
 FilterOption = Annotated[str, typer.Option("--kernel-filter", help="Run only if the variant's id matches this regex.")]
 VerifyOption = Annotated[bool, typer.Option("--verify/--no-verify", help="Compare O and LSE with the float64 oracle.")]
+ProfileOption = Annotated[bool, typer.Option("--profile", help="Instructions, bytes and bounds by role; emulator.")]
 VerboseOption = Annotated[bool, typer.Option("--verbose", help="Show why other variants refuse.")]
 
 
@@ -88,6 +92,7 @@ def run(
     warmup_iterations: WarmupOption = 0,
     kernel_filter: FilterOption = "",
     verify: VerifyOption = True,
+    profile: ProfileOption = False,
     verbose: VerboseOption = False,
 ) -> None:
     """Attention forward on one problem; verified against the float64 oracle. Exit status 1 when it is wrong."""
@@ -99,8 +104,12 @@ def run(
     variant = _choose(inputs, fusion, where, kernel_filter)
     if verbose:
         _print_refusals(inputs, fusion, where)
-    done = _launch(inputs, fusion, where, (warmup_iterations, iterations))
+    recorder = Recorder(where) if profile else None
+    with recorder.recording() if recorder else nullcontext():
+        done = _launch(inputs, fusion, where, (warmup_iterations, iterations))
     is_right = _print_launch(done, variant, where, shape)
+    if recorder and registry.get("fmha_fwd").last_launch is not None:
+        _print_profile(variant, recorder.profile())
     if verify:
         is_right &= _print_errors(done, fusion)
         print("PASS" if is_right else "FAIL")
@@ -232,6 +241,14 @@ def _print_launch(done: _Run, variant: Variant, where: Device, shape: Shape) -> 
     for name, text in lines.items():
         print(f"{name:<18}{text}")
     return is_right
+
+
+def _print_profile(variant: Variant, profile: Profile) -> None:
+    for item in lines(variant, profile):
+        if isinstance(item, str):
+            print(item)
+        else:
+            print_table(*item)
 
 
 def _print_errors(done: _Run, fusion: Mask | None) -> bool:

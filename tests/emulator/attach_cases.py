@@ -152,6 +152,22 @@ def options(attachment: Attachment) -> dict[str, Any]:
     }
 
 
+def counters(attachment: Attachment) -> dict[str, Any]:
+    x, y = arrays(ROWS, COLS)
+    attachment.counting = True
+    double(from_dlpack(x), from_dlpack(y), ROWS)
+    profile = attachment.profile
+    attachment.counting = False
+    double(from_dlpack(x), from_dlpack(y), ROWS)
+    return {
+        "fp32": profile.by_pipe()["fp32"],
+        "bytes": [profile.sum("global_read_bytes"), profile.sum("global_write_bytes")],
+        "roles": list(profile.roles()),
+        "num_ctas": profile.num_ctas,
+        "uncounted": error_of(lambda: attachment.profile),
+    }
+
+
 def tvm_ffi(attachment: Attachment) -> dict[str, Any]:
     """A function that tvm_ffi calls, on arrays as they are and on runtime tensors."""
     x, y = arrays(ROWS, COLS)
@@ -167,7 +183,7 @@ def tvm_ffi(attachment: Attachment) -> dict[str, Any]:
 
 
 if __name__ == "__main__":
-    CASES = [tensors, rows_with_gaps, pointers, missing_wait, options]
+    CASES = [tensors, rows_with_gaps, pointers, missing_wait, options, counters]
     if importlib.util.find_spec("tvm_ffi") is not None:
         CASES.append(tvm_ffi)
     print(json.dumps({case.__name__: case(ATTACHMENT) for case in CASES}))

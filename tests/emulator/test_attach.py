@@ -50,6 +50,18 @@ def test_kernel_runs_on_numpy_arrays(arch: str):
     assert case["num_reports"] == 2
 
 
+@pytest.mark.parametrize("arch", ARCHS)
+def test_counters_of_a_kernel(arch: str):
+    case = cases(arch)["counters"]
+    assert case["fp32"] == 4 * 4
+    assert case["bytes"] == [4 * 128 * 4, 4 * 128 * 4]
+    assert case["roles"] == ["warps 0-3"]
+    assert case["num_ctas"] == 4
+    kind, text = case["uncounted"]
+    assert kind == "DriverError"
+    assert "Attachment.counting" in text
+
+
 def test_access_beyond_an_argument_names_it():
     case = cases("sm_100a")["tensors"]
     kind, text = case["beyond"]

@@ -86,11 +86,11 @@ def test_the_last_report_is_that_of_the_session_that_ended(loaded: Loaded, tools
 
 
 def test_the_default_watchdog_holds_where_a_session_sets_none(loaded: Loaded, tools: EmulatorLibrary):
-    tools.set_watchdog(2)
+    tools.set_defaults(max_warp_instructions=2)
     try:
         with pytest.raises(EmulatorError, match="watchdog: more than 2 warp instructions"):
             loaded.stored(Schedule(max_warp_instructions=0))
         assert loaded.stored(Schedule(max_warp_instructions=1000)) == 1
     finally:
-        tools.set_watchdog(0)
+        tools.set_defaults()
     assert loaded.stored(Schedule(max_warp_instructions=0)) == 1

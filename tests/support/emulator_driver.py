@@ -40,7 +40,7 @@ class _Options(ctypes.Structure):
         ("schedule", ctypes.c_int32),
         ("seed", ctypes.c_uint64),
         ("hazards", ctypes.c_int32),
-        ("reserved", ctypes.c_int32),
+        ("profile", ctypes.c_int32),
         ("max_warp_instructions", ctypes.c_uint64),
     ]
 
@@ -99,6 +99,7 @@ class Schedule:
     seed: int = 0
     max_warp_instructions: int = 10_000_000
     hazards: int = 0
+    profile: int = 0
 
 
 class Emulator:
@@ -141,7 +142,12 @@ class Emulator:
             entry.shape, entry.strides, entry.num_dims = shape, strides, array.ndim
             entry.elem_bits, entry.access = array.itemsize * 8, tensor.access
         options = _Options(
-            ctypes.sizeof(_Options), schedule.kind, schedule.seed, schedule.hazards, 0, schedule.max_warp_instructions
+            ctypes.sizeof(_Options),
+            schedule.kind,
+            schedule.seed,
+            schedule.hazards,
+            schedule.profile,
+            schedule.max_warp_instructions,
         )
         self.check(self.lib.opdeck_emu_begin(table, len(tensors), ctypes.byref(options)))
 

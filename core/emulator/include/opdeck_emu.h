@@ -50,7 +50,7 @@ typedef struct opdeck_emu_options {
   int32_t schedule;             /* opdeck_emu_schedule */
   uint64_t seed;                /* of OPDECK_EMU_RANDOM */
   int32_t hazards;              /* 1 = check for hazards (default), 0 = do not */
-  int32_t reserved;
+  int32_t profile;              /* 1 = keep counters, for opdeck_emu_last_profile; 0 = as the default options say */
   uint64_t max_warp_instructions; /* watchdog a launch; 0 = that of the default options (2^33) */
 } opdeck_emu_options;
 
@@ -68,6 +68,30 @@ typedef struct opdeck_emu_report {
   uint64_t hb_fingerprint;      /* of what was ordered before each access; comparable under the eager schedule, 0
                                    without hazard checks */
 } opdeck_emu_report;
+
+/* What the executions of one PTX instruction by one warp of the CTAs of a launch amount to, over all CTAs. */
+typedef struct opdeck_emu_profile_row {
+  const char *kernel;
+  const char *opcode;           /* as in the PTX; "" in the row of the instructions whose guard was false in all lanes */
+  const char *pipe;             /* the unit that it mostly occupies; "skipped" in that row */
+  uint32_t launch_idx;          /* in the session */
+  uint32_t warp_idx;            /* in the CTA */
+  uint32_t op_idx;              /* of the instruction, in the kernel */
+  uint32_t ptx_line;
+  uint64_t completed;           /* warp instructions */
+  uint64_t blocked;             /* tries that had to wait, which are no instructions; they depend on the schedule */
+  uint64_t false_polls;         /* of those completed: mbarrier waits that returned false */
+  uint64_t macs;                /* multiply-accumulates issued */
+  uint64_t global_read_bytes;
+  uint64_t global_write_bytes;  /* reductions and atomics too */
+  uint64_t shared_read_bytes;   /* by threads, by copies, or as operands of MMAs; not the accumulators */
+  uint64_t shared_write_bytes;
+  uint64_t remote_shared_bytes; /* of the two: in another CTA's shared memory */
+  uint64_t shared_wavefronts;   /* of threads' accesses to their own CTA's shared memory */
+  uint64_t extra_wavefronts;    /* of these: bank conflicts */
+  uint64_t tmem_read_bytes;     /* tcgen05.ld, st and cp; not what MMAs read and write */
+  uint64_t tmem_write_bytes;
+} opdeck_emu_profile_row;
 
 uint32_t opdeck_emu_version(void);
 
@@ -92,6 +116,13 @@ int opdeck_emu_set_default_options(const opdeck_emu_options *options);
 /* The report of the last session that ended, on whatever thread; zeros before the first. struct_size as for
  * opdeck_emu_end. For tools whose launches go through libopdeck, which ends the session itself. */
 int opdeck_emu_last_report(opdeck_emu_report *report);
+
+/* The counters of the last session that ended, on whatever thread: *num_rows is 0 where none were asked for. A launch
+ * that failed has those of the clusters that had finished. Valid until the next session ends. */
+int opdeck_emu_last_profile(const opdeck_emu_profile_row **rows, uint64_t *num_rows);
+
+/* The unit that an opcode (`add.rn.f32`) mostly occupies, as in opdeck_emu_profile_row; NULL for one that is unknown. */
+const char *opdeck_emu_pipe(const char *opcode);
 
 /* Text of the last failure on this thread: kind, kernel, PTX line, warp, what was found. "" when none.
  * Valid until the next call on this thread. */

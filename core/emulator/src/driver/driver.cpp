@@ -172,7 +172,10 @@ void launch_kernel(const opdeck_cu_launch_config* config, void* handle, void** p
   const LaunchShape shape = read_shape(kernel, *config);
   check_shared_memory(kernel, device, shape);
   const opdeck_emu_options& options = s.session.active ? s.session.options : s.default_options;
-  Grid grid(kernel.program, shape, s.memory, options);
+  std::unique_ptr<LaunchProfile> profile;
+  if (options.profile != 0) profile = std::make_unique<LaunchProfile>(kernel.program);
+  Grid grid(profile ? profile->program() : kernel.program, shape, s.memory, options);
+  grid.profile = profile.get();
   grid.parameters.assign(kernel.program.parameter_bytes, 0);
   for (size_t i = 0; i < kernel.program.parameters.size(); ++i) {
     if (params == nullptr || params[i] == nullptr)
@@ -181,7 +184,10 @@ void launch_kernel(const opdeck_cu_launch_config* config, void* handle, void** p
     std::memcpy(grid.parameters.data() + slot.offset_bytes, params[i], slot.size_bytes);
   }
   s.memory.set_variables(kernel.program.variables);
-  const auto report = [&] { add_to_report(s.session.report, kernel, grid.counters); };
+  const auto report = [&] {
+    if (profile) profile->append_to(s.session.profile, s.session.report.num_launches);
+    add_to_report(s.session.report, kernel, grid.counters);
+  };
   try {
     grid.run();
   } catch (...) {

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstring>
 
+#include "../isa/pipes.h"
 #include "state.h"
 
 namespace opdeck::emu {
@@ -19,7 +20,8 @@ opdeck_emu_options plain_options() {
   return options;
 }
 
-opdeck_emu_options checked_options(const opdeck_emu_options* given, uint64_t default_watchdog) {
+// What `given` leaves open is as in `defaults`.
+opdeck_emu_options checked_options(const opdeck_emu_options* given, const opdeck_emu_options& defaults) {
   opdeck_emu_options options = plain_options();
   if (given == nullptr) return options;
   if (given->struct_size < 8)
@@ -29,7 +31,8 @@ opdeck_emu_options checked_options(const opdeck_emu_options* given, uint64_t def
   if (options.schedule < OPDECK_EMU_EAGER || options.schedule > OPDECK_EMU_RANDOM)
     throw EmulatorError(Fault::invalid_value, "options: schedule " + std::to_string(options.schedule) +
                                                   " is not eager (0), lazy (1) or random (2)");
-  if (options.max_warp_instructions == 0) options.max_warp_instructions = default_watchdog;
+  if (options.max_warp_instructions == 0) options.max_warp_instructions = defaults.max_warp_instructions;
+  if (options.profile == 0) options.profile = defaults.profile;
   return options;
 }
 
@@ -105,12 +108,11 @@ __attribute__((visibility("default"))) int opdeck_emu_begin(const opdeck_emu_ten
     State& s = state();
     std::unique_lock lock(s.mutex);
     Session session;
-    const uint64_t watchdog = s.default_options.max_warp_instructions;
-    session.options = options == nullptr ? s.default_options : checked_options(options, watchdog);
+    session.options = options == nullptr ? s.default_options : checked_options(options, s.default_options);
     session.report.struct_size = sizeof session.report;
     session.active = true;
     s.memory.set_tensors(tensors, num_tensors);
-    s.session = session;
+    s.session = std::move(session);
     thread_in_session = true;
     lock.release();  // held until opdeck_emu_end
   });
@@ -122,6 +124,7 @@ __attribute__((visibility("default"))) int opdeck_emu_end(opdeck_emu_report* rep
     State& s = state();
     if (report != nullptr) copy_report(s.session.report, *report);
     s.last_report = s.session.report;
+    s.last_profile = std::move(s.session.profile);
     s.memory.clear_tensors();
     s.session = Session{};
     thread_in_session = false;
@@ -131,7 +134,7 @@ __attribute__((visibility("default"))) int opdeck_emu_end(opdeck_emu_report* rep
 
 __attribute__((visibility("default"))) int opdeck_emu_set_default_options(const opdeck_emu_options* options) {
   return guarded([&] {
-    const opdeck_emu_options checked = checked_options(options, kDefaultWatchdog);
+    const opdeck_emu_options checked = checked_options(options, plain_options());
     const std::lock_guard lock(state().mutex);
     state().default_options = checked;
   });
@@ -143,6 +146,22 @@ __attribute__((visibility("default"))) int opdeck_emu_last_report(opdeck_emu_rep
     const std::lock_guard lock(state().mutex);
     copy_report(state().last_report, *report);
   });
+}
+
+__attribute__((visibility("default"))) int opdeck_emu_last_profile(const opdeck_emu_profile_row** rows,
+                                                                   uint64_t* num_rows) {
+  return guarded([&] {
+    if (rows == nullptr || num_rows == nullptr)
+      throw EmulatorError(Fault::invalid_value, "opdeck_emu_last_profile: an argument is NULL");
+    const std::lock_guard lock(state().mutex);
+    *rows = state().last_profile.rows.data();
+    *num_rows = state().last_profile.rows.size();
+  });
+}
+
+__attribute__((visibility("default"))) const char* opdeck_emu_pipe(const char* opcode) {
+  const Pipe pipe = opcode == nullptr ? Pipe::count : find_pipe(opcode);
+  return pipe == Pipe::count ? nullptr : pipe_name(pipe);
 }
 
 __attribute__((visibility("default"))) const char* opdeck_emu_last_error(void) { return last_error().c_str(); }

@@ -10,6 +10,7 @@
 #include <unordered_map>
 #include <vector>
 
+#include "../counters/profile.h"
 #include "../machine/error.h"
 #include "../machine/launch.h"
 #include "../ptx/ast.h"
@@ -40,6 +41,7 @@ struct Session {
   bool active = false;
   opdeck_emu_options options{};
   opdeck_emu_report report{};
+  ProfileRows profile;
 };
 
 struct State {
@@ -50,6 +52,7 @@ struct State {
   opdeck_emu_options default_options{};
   Session session;                  // of the thread that holds the lock
   opdeck_emu_report last_report{};  // of the session that ended last
+  ProfileRows last_profile;
 };
 
 State& state();

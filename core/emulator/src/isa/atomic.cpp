@@ -10,6 +10,7 @@
 #include <type_traits>
 
 #include "../tensor/numbers.h"
+#include "../counters/count.h"
 #include "lanes.h"
 #include "memory_access.h"
 
@@ -102,6 +103,7 @@ uint64_t apply(const AtomicDetail& detail, uint64_t old, uint64_t value, uint64_
 Flow run_atomic(Warp& warp, const Op& op) {
   const auto& detail = *static_cast<const AtomicDetail*>(op.detail);
   const uint32_t bytes = detail.elem_bytes, total = bytes * static_cast<uint32_t>(detail.operand_rows.size());
+  count_access(warp, op, {detail.space, total, Access::read_write}, detail.address_is_32_bits);
   for_each_lane(warp.mask, [&](uint32_t lane) {
     const uint64_t address = lane_address(warp, op, lane, detail.address_is_32_bits);
     check_alignment(address, total);

@@ -4,6 +4,7 @@
 // Limits: .cp_mask, .ignore_oob and cp.reduce into shared memory are not supported.
 #include <cstring>
 
+#include "../counters/count.h"
 #include "../hazard/detector.h"
 #include "../tensor/tensormap.h"
 #include "async_copy.h"
@@ -50,6 +51,10 @@ Flow load_from_global(Warp& warp, const Op& op) {
       throw EmulatorError(Fault::illegal_instruction, "multicast mask " + std::to_string(ctas));
     Launch& launch = warp.launch;
     const auto signal_address = [mbarrier](uint32_t rank) { return shared_address(rank, shared_offset(mbarrier)); };
+    if (OpTally* tally = tally_of(warp)) {
+      tally->global_read_bytes += num_bytes;
+      count_shared_copies(warp, *tally, num_bytes, ctas);
+    }
     LoadSignals signals;
     if (ClusterHazards* hazards = hazards_of(warp))
       for_each_lane(ctas, [&](uint32_t rank) {
@@ -84,6 +89,10 @@ Flow copy_to_cluster(Warp& warp, const Op& op) {
     const uint8_t* const from = shared_cta_pointer(warp, source, num_bytes);
     Cluster& cluster = warp.cta.cluster;
     uint8_t* const to = cluster.shared_pointer(target, num_bytes);
+    if (OpTally* tally = tally_of(warp)) {
+      tally->shared_read_bytes += num_bytes;
+      count_shared_copies(warp, *tally, num_bytes, 1u << shared_rank(target));
+    }
     Launch& launch = warp.launch;
     Signal signal;
     if (ClusterHazards* hazards = hazards_of(warp))
@@ -123,6 +132,10 @@ Flow store_to_global(Warp& warp, const Op& op) {
     check_alignment(target, 16);
     check_alignment(source, 16);
     const uint8_t* const from = shared_cta_pointer(warp, source, num_bytes);
+    if (OpTally* tally = tally_of(warp)) {
+      tally->global_write_bytes += num_bytes;
+      tally->shared_read_bytes += num_bytes;
+    }
     if (ClusterHazards* hazards = hazards_of(warp)) {
       hazards->store_bulk(warp, lane, {source, num_bytes});
       hazards->write_global_bulk(warp, lane, target, num_bytes, reduces ? Site::kStrong : 0);
@@ -305,6 +318,10 @@ Flow copy_per_thread(Warp& warp, const Op& op) {
     if (source_bytes > detail.num_bytes) throw EmulatorError(Fault::illegal_instruction, "src-size exceeds cp-size");
     if (detail.has_ignore && (warp.predicate(detail.ignore_row) >> lane & 1) != 0) source_bytes = 0;
     uint8_t* const to = shared_cta_pointer(warp, target, detail.num_bytes);
+    if (OpTally* tally = tally_of(warp)) {
+      tally->global_read_bytes += source_bytes;
+      tally->shared_write_bytes += detail.num_bytes;
+    }
     if (ClusterHazards* hazards = hazards_of(warp)) hazards->copy_thread(warp, target, detail.num_bytes);
     const std::shared_ptr<BulkGroup> group = BulkGroups::of(warp).per_thread[lane].open();
     ++group->pending_writes;

@@ -4,6 +4,7 @@
 // Limits: ldmatrix and stmatrix of m8n8 .b16; mma.sync m16n8 of f16, bf16, tf32, e4m3, e5m2, s8, u8.
 #include <cstring>
 
+#include "../counters/count.h"
 #include "../tensor/warp_matrix.h"
 #include "lanes.h"
 #include "memory_access.h"
@@ -18,10 +19,24 @@ struct MatrixDetail {
   std::vector<uint32_t> rows;
 };
 
-uint8_t* row_pointer(Warp& warp, const MatrixDetail& detail, uint32_t lane, Access access) {
+uint64_t row_address(Warp& warp, const MatrixDetail& detail, uint32_t lane) {
   const uint64_t base = detail.address.bits == 32 ? warp.row<uint32_t>(detail.address.row)[lane]
                                                   : warp.row<uint64_t>(detail.address.row)[lane];
-  const uint64_t address = base + static_cast<uint64_t>(detail.address.offset);
+  return base + static_cast<uint64_t>(detail.address.offset);
+}
+
+// Eight rows of 16 bytes a matrix: they conflict as eight lanes do that access 16 bytes each.
+void count_rows(Warp& warp, const MatrixDetail& detail, Access access) {
+  OpTally* const tally = tally_of(warp);
+  if (tally == nullptr) return;
+  const uint32_t num_rows = static_cast<uint32_t>(detail.rows.size()) * 8;
+  LaneAddresses addresses{};
+  for (uint32_t i = 0; i < num_rows; ++i) addresses[i] = row_address(warp, detail, matrix_row_lane(i / 8, i % 8));
+  count_lanes(warp, *tally, {detail.space, 16, access, kAllLanes >> (kWarpLanes - num_rows)}, addresses);
+}
+
+uint8_t* row_pointer(Warp& warp, const MatrixDetail& detail, uint32_t lane, Access access) {
+  const uint64_t address = row_address(warp, detail, lane);
   check_alignment(address, 16);
   return memory_pointer(warp, lane, detail.space, address, 16, access);
 }
@@ -29,6 +44,7 @@ uint8_t* row_pointer(Warp& warp, const MatrixDetail& detail, uint32_t lane, Acce
 Flow load_matrices(Warp& warp, const Op& op) {
   if (!warp.converged(kAllLanes)) return Flow::blocked;
   const auto& detail = *static_cast<const MatrixDetail*>(op.detail);
+  count_rows(warp, detail, Access::read);
   std::vector<uint16_t> elems(detail.rows.size() * 64);
   auto* const rows = reinterpret_cast<uint16_t (*)[8]>(elems.data());
   for (uint32_t m = 0; m < detail.rows.size(); ++m)
@@ -42,6 +58,7 @@ Flow load_matrices(Warp& warp, const Op& op) {
 Flow store_matrices(Warp& warp, const Op& op) {
   if (!warp.converged(kAllLanes)) return Flow::blocked;
   const auto& detail = *static_cast<const MatrixDetail*>(op.detail);
+  count_rows(warp, detail, Access::write);
   for (uint32_t m = 0; m < detail.rows.size(); ++m) {
     uint16_t rows[8][8];
     store_matrix(warp.row<uint32_t>(detail.rows[m]), detail.transpose, rows);
@@ -121,7 +138,9 @@ Flow multiply(Warp& warp, const Op& op) {
                    pointers(detail.c_rows).data(), d_table.data());
   for (size_t i = 0; i < detail.d_rows.size(); ++i)
     std::memcpy(warp.row<uint32_t>(detail.d_rows[i]), d_table[i], kWarpLanes * sizeof(uint32_t));
-  warp.launch.counters.mma_macs += uint64_t{16} * 8 * detail.mma.k_elems;
+  const uint64_t num_macs = uint64_t{16} * 8 * detail.mma.k_elems;
+  warp.launch.counters.mma_macs += num_macs;
+  if (OpTally* tally = tally_of(warp)) tally->macs += num_macs;
   return Flow::next;
 }
 

@@ -4,6 +4,7 @@
 // Limits: 32-bit generic addresses are not supported.
 #include <bit>
 
+#include "../counters/count.h"
 #include "../hazard/detector.h"
 #include "lanes.h"
 #include "memory_access.h"
@@ -150,10 +151,15 @@ uint32_t lanes_done(Warp& warp, const MbarrierDetail& detail, uint32_t& waiting_
   return done;
 }
 
+Flow answer(Warp& warp, const Op& op, uint32_t done) {
+  if (OpTally* tally = tally_of(warp)) tally->false_polls += static_cast<uint64_t>(done != warp.mask);
+  set_predicate(warp, op.dst, done);
+  return Flow::next;
+}
+
 Flow test_wait(Warp& warp, const Op& op) {
   uint32_t address = 0, parity = 0;
-  set_predicate(warp, op.dst, lanes_done(warp, detail_of(op), address, parity));
-  return Flow::next;
+  return answer(warp, op, lanes_done(warp, detail_of(op), address, parity));
 }
 
 // Potentially blocking: blocks until the phase completes, or until the scheduler lets it return false.
@@ -161,8 +167,7 @@ Flow try_wait(Warp& warp, const Op& op) {
   uint32_t address = 0, parity = 0;
   const uint32_t done = lanes_done(warp, detail_of(op), address, parity);
   if (done != warp.mask && !warp.try_wait_fails()) return warp.block(WaitKind::mbarrier, address, parity, true);
-  set_predicate(warp, op.dst, done);
-  return Flow::next;
+  return answer(warp, op, done);
 }
 
 void take_ordering(Decoding& d) {

@@ -5,6 +5,7 @@
 // time runs, in program order. They are parsed strictly all the same.
 #include <cstring>
 
+#include "../counters/count.h"
 #include "lanes.h"
 #include "memory_access.h"
 
@@ -26,6 +27,7 @@ struct MemoryAccess {
 
 Flow load(Warp& warp, const Op& op) {
   const auto& access = *static_cast<const MemoryAccess*>(op.detail);
+  count_access(warp, op, {access.space, access.total_bytes, Access::read}, access.address_is_32_bits);
   for_each_lane(warp.mask, [&](uint32_t lane) {
     const uint64_t address = lane_address(warp, op, lane, access.address_is_32_bits);
     check_alignment(address, access.total_bytes);
@@ -47,6 +49,7 @@ Flow load(Warp& warp, const Op& op) {
 
 Flow store(Warp& warp, const Op& op) {
   const auto& access = *static_cast<const MemoryAccess*>(op.detail);
+  count_access(warp, op, {access.space, access.total_bytes, Access::write}, access.address_is_32_bits);
   for_each_lane(warp.mask, [&](uint32_t lane) {
     const uint64_t address = lane_address(warp, op, lane, access.address_is_32_bits);
     check_alignment(address, access.total_bytes);

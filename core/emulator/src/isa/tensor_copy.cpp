@@ -6,6 +6,7 @@
 #include <bit>
 #include <cstring>
 
+#include "../counters/count.h"
 #include "../tensor/tensormap.h"
 #include "async_copy.h"
 #include "lanes.h"
@@ -85,6 +86,12 @@ void for_each_run_inside(const Box& box, const Visit& visit) {
   });
 }
 
+uint64_t bytes_inside(const Box& box) {
+  uint64_t num_bytes = 0;
+  for_each_run_inside(box, [&](const TileRun& run) { num_bytes += run.global_bytes; });
+  return num_bytes;
+}
+
 // One box from global memory into the shared memory of one CTA.
 void load_box(GlobalView& memory, const Box& box, uint8_t* shared) {
   const bool padded = box.map.shared_bytes(16) != box.map.global_bytes(16);
@@ -127,6 +134,10 @@ Flow load_tensor(Warp& warp, const Op& op) {
     const auto signal_address = [mbarrier, pair_signal = detail.pair_signal](uint32_t rank) {
       return shared_address(pair_signal ? (rank & ~1u) | (shared_rank(mbarrier) & 1) : rank, shared_offset(mbarrier));
     };
+    if (OpTally* tally = tally_of(warp)) {
+      tally->global_read_bytes += bytes_inside(box);
+      count_shared_copies(warp, *tally, box.map.transaction_bytes(), ctas);
+    }
     LoadSignals signals;
     if (ClusterHazards* hazards = hazards_of(warp))
       for_each_lane(ctas, [&](uint32_t rank) {
@@ -193,6 +204,10 @@ Flow store_tensor(Warp& warp, const Op& op) {
     const uint8_t* const shared = warp.cta.shared();
     if (shared_rank(box->shared_address) != warp.cta.rank)
       throw EmulatorError(Fault::illegal_address, "the source is not in the shared memory of the executing CTA");
+    if (OpTally* tally = tally_of(warp)) {
+      tally->global_write_bytes += bytes_inside(*box);
+      tally->shared_read_bytes += box->map.transaction_bytes();
+    }
     if (ClusterHazards* hazards = hazards_of(warp)) {
       hazards->store_bulk(warp, lane, {box->shared_address, box->map.box_bytes(), box->map.swizzle});
       for_each_run_inside(*box, [&](const TileRun& run) {

@@ -8,6 +8,7 @@
 #include <bit>
 #include <cmath>
 
+#include "../counters/count.h"
 #include "../hazard/detector.h"
 #include "../tensor/tmem_layout.h"
 #include "async_copy.h"
@@ -112,6 +113,7 @@ struct AccessDetail {
   TmemAccess access;
   AddressOperand address;
   std::vector<uint32_t> rows;
+  uint64_t num_bytes() const { return uint64_t{4} * kWarpLanes * rows.size(); }
   bool reduces = false;
   bool max = false, abs = false, nan = false;
   uint32_t reduced_row = 0;
@@ -152,6 +154,7 @@ Flow load(Warp& warp, const Op& op) {
   std::vector<uint32_t*> registers;
   registers.reserve(detail.rows.size());
   for (const uint32_t row : detail.rows) registers.push_back(warp.row<uint32_t>(row));
+  if (OpTally* tally = tally_of(warp)) tally->tmem_read_bytes += detail.num_bytes();
   if (ClusterHazards* hazards = hazards_of(warp)) hazards->load_tmem(warp, detail.access, address);
   tmem_load(warp.cta.tmem_view(), detail.access, address, registers.data());
   if (detail.reduces) reduce_rows(warp, detail);
@@ -166,6 +169,7 @@ Flow store(Warp& warp, const Op& op) {
   auto values = std::make_shared<std::vector<uint32_t>>(num_registers * kWarpLanes);
   for (size_t i = 0; i < num_registers; ++i)
     std::copy_n(warp.row<uint32_t>(detail.rows[i]), kWarpLanes, values->data() + i * kWarpLanes);
+  if (OpTally* tally = tally_of(warp)) tally->tmem_write_bytes += detail.num_bytes();
   if (ClusterHazards* hazards = hazards_of(warp)) hazards->store_tmem(warp, detail.access, address);
   ++warp.pending_tmem_stores;
   Launch& launch = warp.launch;
@@ -283,6 +287,12 @@ Flow copy_from_shared(Warp& warp, const Op& op) {
     const Error error = check_tmem_copy(copy, warp.launch.program.target, pair.ctas[i]->shared_bytes());
     if (!error.empty()) throw EmulatorError(Fault::illegal_instruction, error);
     require_allocated(*pair.ctas[i], copy.address, tmem_copy_extent(copy).num_columns);
+  }
+  if (OpTally* tally = tally_of(warp)) {
+    const TmemCopyExtent extent = tmem_copy_extent(copy);
+    tally->shared_read_bytes += uint64_t{detail.num_ctas} * extent.num_rows * extent.row_bytes;
+    const uint32_t num_lanes = extent.num_rows < kWarpLanes ? extent.num_rows : TmemView::num_lanes;  // with multicast
+    tally->tmem_write_bytes += uint64_t{4} * detail.num_ctas * extent.num_columns * num_lanes;
   }
   if (ClusterHazards* hazards = hazards_of(warp)) hazards->copy_to_tmem(warp, pair.ctas, copy);
   Launch& launch = warp.launch;

@@ -5,6 +5,7 @@
 // Limits: .ws, .sp, .ashift and multicast of A are not supported. Collector hints change no result.
 #include "../tensor/umma.h"
 
+#include "../counters/count.h"
 #include "../hazard/detector.h"
 #include "async_copy.h"
 #include "lanes.h"
@@ -56,6 +57,12 @@ void require_allocated(const TensorPair& pair, uint32_t num_ctas, const char* wh
                               " .. " + std::to_string(tmem_column(address) + columns - 1) + " are not allocated");
 }
 
+void count_mma(OpTally& tally, const UmmaPlan& plan) {
+  const uint64_t rows = plan.b_rows_per_cta + (plan.operands.a_in_tmem ? 0 : plan.a_rows_per_cta);
+  tally.macs += plan.num_macs();
+  tally.shared_read_bytes += plan.operands.num_ctas * rows * plan.k_bytes;
+}
+
 Flow multiply(Warp& warp, const Op& op) {
   const auto& detail = *static_cast<const UmmaDetail*>(op.detail);
   const uint32_t lane = single_lane(warp);
@@ -72,6 +79,7 @@ Flow multiply(Warp& warp, const Op& op) {
     require_allocated(pair, detail.num_ctas, "the scale factors of B", operands.sfb_address & 0x3fffffff,
                       plan.value.sfb_columns);
   }
+  if (OpTally* tally = tally_of(warp)) count_mma(*tally, plan.value);
   if (ClusterHazards* hazards = hazards_of(warp)) hazards->multiply(warp, pair.ctas, plan.value);
   Launch& launch = warp.launch;
   const uint32_t num_ctas = detail.num_ctas;

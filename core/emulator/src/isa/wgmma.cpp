@@ -8,6 +8,7 @@
 
 #include <bit>
 
+#include "../counters/count.h"
 #include "../hazard/detector.h"
 #include "lanes.h"
 #include "memory_access.h"
@@ -26,6 +27,14 @@ bool adds_to_accumulators(Warp& warp, const WgmmaDetail& detail) {
   return ((warp.predicate(detail.scale_row) ^ detail.scale_flip) & 1) != 0;
 }
 
+// A quarter to each warp. Bytes: the 64 rows of A, where they are in shared memory, and the columns of B.
+void count_mma(OpTally& tally, const WgmmaPlan& plan) {
+  constexpr uint64_t kRowBytes = 32;  // K elements of any type
+  const uint64_t rows = plan.operands.n_cols + (plan.operands.a_in_registers ? 0 : 64);
+  tally.macs += plan.num_macs() / 4;
+  tally.shared_read_bytes += rows * kRowBytes / 4;
+}
+
 void execute(Warp& last, const WgmmaDetail& detail) {
   const uint32_t first_warp = last.warp_idx / 4 * 4;
   WgmmaOperands operands = detail.operands;
@@ -39,6 +48,7 @@ void execute(Warp& last, const WgmmaDetail& detail) {
   std::vector<const uint32_t*> a_registers;
   for (uint32_t w = 0; w < 4; ++w) {
     Warp& warp = last.cta.warps[first_warp + w];
+    if (OpTally* tally = tally_of(warp)) count_mma(*tally, plan.value);
     for (const uint32_t row : detail.d_rows) d_registers.push_back(warp.row<uint32_t>(row));
     for (const uint32_t row : detail.a_rows) a_registers.push_back(warp.row<uint32_t>(row));
   }

@@ -54,6 +54,8 @@ class ClusterQueue {
   const uint64_t count_;
 };
 
+class LaunchProfile;
+
 // One launch of a kernel. Made by src/driver.
 struct Grid {
   Grid(const Program& kernel, const LaunchShape& launch_shape, GlobalMemory& global_memory,
@@ -73,6 +75,7 @@ struct Grid {
   const std::vector<uint8_t> register_image;
   LaunchCounters counters;                        // sums, once it has run
   std::unique_ptr<GlobalHazards> global_hazards;  // where the options ask for them
+  LaunchProfile* profile = nullptr;               // where the options ask for counters
   ClusterQueue clusters;
   std::atomic<uint64_t> warp_instructions = 0;  // so far, for the watchdog
 };

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 
+#include "../counters/profile.h"
 #include "../hazard/detector.h"
 #include "error.h"
 
@@ -54,7 +55,13 @@ Turn ClusterRun::run_turn() {
     cluster_.hazards->finish();
     launch_.counters.hb_fingerprint += cluster_.hazards->fingerprint();
   }
+  if (launch_.grid.profile != nullptr) add_to_profile();
   return Turn::finished;
+}
+
+void ClusterRun::add_to_profile() {
+  for (const auto& cta : cluster_.ctas)
+    for (const Warp& warp : cta->warps) launch_.grid.profile->add(warp.warp_idx, *warp.tally);
 }
 
 std::string ClusterRun::waiting_report() {
@@ -92,6 +99,7 @@ uint64_t ClusterRun::run_slice(Warp& warp, uint64_t budget) {
   try {
     const uint64_t completed = warp.run(budget);
     launch_.counters.warp_instructions += completed;
+    if (warp.tally) warp.tally->passed += completed;
     std::atomic<uint64_t>& of_all = launch_.grid.warp_instructions;
     if (of_all.fetch_add(completed, std::memory_order_relaxed) + completed > launch_.options.max_warp_instructions)
       throw EmulatorError(

@@ -24,6 +24,7 @@ class ClusterRun {
   std::string waiting_report();
 
  private:
+  void add_to_profile();
   bool run_round();
   void shuffle();
   uint64_t run_slice(Warp& warp, uint64_t budget);

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cstring>
 
+#include "../counters/profile.h"
 #include "bulk_groups.h"
 #include "cta.h"
 #include "error.h"
@@ -81,6 +82,7 @@ Warp::Warp(Cta& owner, uint32_t index, uint32_t num_lanes)
       lanes(existing_lanes) {
   std::memcpy(registers.get(), launch.grid.register_image.data(), launch.program.register_file_bytes);
   fill_special_rows();
+  if (launch.grid.profile != nullptr) tally = launch.grid.profile->new_tally();
 }
 
 Warp::~Warp() = default;

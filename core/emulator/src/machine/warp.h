@@ -14,6 +14,7 @@
 #include <string>
 #include <vector>
 
+#include "../counters/tally.h"
 #include "program.h"
 
 namespace opdeck::emu {
@@ -103,6 +104,7 @@ class Warp {
   uint64_t wgmma_ticket = 0;
   bool wgmma_arrived = false;
   std::unique_ptr<BulkGroups> bulk_groups;
+  std::unique_ptr<WarpTally> tally;  // where the launch keeps counters
 
  private:
   void fill_special_rows();
