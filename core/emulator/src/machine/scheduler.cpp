@@ -42,7 +42,9 @@ Turn ClusterRun::run_turn() {
   const uint64_t limit = launch_.counters.warp_instructions + kTurnInstructions;
   while (!warps_.empty()) {
     if (launch_.counters.warp_instructions > limit) return Turn::ran;
-    if (run_round()) continue;
+    const uint64_t epoch_before = launch_.epoch;
+    // The random schedule completes work between warps: what the earlier ones wait for may have come.
+    if (run_round() || launch_.epoch != epoch_before) continue;
     if (!launch_.async.empty()) {
       launch_.async.complete_one();
       launch_.signal();
