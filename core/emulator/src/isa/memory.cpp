@@ -3,6 +3,7 @@
 // Source: PTX ISA, "Data Movement and Conversion Instructions: ld, st".
 // Cache operators, eviction priorities, cache hints, scopes and ordering modifiers change no result here: one warp at a
 // time runs, in program order. They are parsed strictly all the same.
+#include <algorithm>
 #include <cstring>
 
 #include "../counters/count.h"
@@ -61,6 +62,57 @@ Flow store(Warp& warp, const Op& op) {
                 bytes, access.total_bytes);
   });
   return Flow::next;
+}
+
+// The hot case: registers as wide as the elements.
+template <class Elem>
+Flow load_whole(Warp& warp, const Op& op) {
+  const auto& access = *static_cast<const MemoryAccess*>(op.detail);
+  for_each_lane(warp.mask, [&](uint32_t lane) {
+    const uint64_t address = lane_address(warp, op, lane, access.address_is_32_bits);
+    check_alignment(address, access.total_bytes);
+    const uint8_t* const memory =
+        memory_pointer(warp, lane, access.space, address, access.total_bytes, Access::read, access.ordering);
+    for (uint32_t e = 0; e < access.num_elems; ++e)
+      std::memcpy(warp.row<Elem>(access.rows[e]) + lane, memory + e * sizeof(Elem), sizeof(Elem));
+  });
+  return Flow::next;
+}
+template <class Elem>
+Flow store_whole(Warp& warp, const Op& op) {
+  const auto& access = *static_cast<const MemoryAccess*>(op.detail);
+  for_each_lane(warp.mask, [&](uint32_t lane) {
+    const uint64_t address = lane_address(warp, op, lane, access.address_is_32_bits);
+    check_alignment(address, access.total_bytes);
+    uint8_t* const memory =
+        memory_pointer(warp, lane, access.space, address, access.total_bytes, Access::write, access.ordering);
+    for (uint32_t e = 0; e < access.num_elems; ++e)
+      std::memcpy(memory + e * sizeof(Elem), warp.row<Elem>(access.rows[e]) + lane, sizeof(Elem));
+  });
+  return Flow::next;
+}
+
+bool has_whole_registers(const MemoryAccess& access) {
+  return std::all_of(access.register_bytes.begin(), access.register_bytes.end(),
+                     [&](uint32_t register_bytes) { return register_bytes == access.elem_bytes; });
+}
+Execute pick_load(const MemoryAccess& access) {
+  if (!has_whole_registers(access)) return &load;
+  switch (access.elem_bytes) {
+    case 2: return &load_whole<uint16_t>;
+    case 4: return &load_whole<uint32_t>;
+    case 8: return &load_whole<uint64_t>;
+    default: return &load;
+  }
+}
+Execute pick_store(const MemoryAccess& access) {
+  if (!has_whole_registers(access)) return &store;
+  switch (access.elem_bytes) {
+    case 2: return &store_whole<uint16_t>;
+    case 4: return &store_whole<uint32_t>;
+    case 8: return &store_whole<uint64_t>;
+    default: return &store;
+  }
 }
 
 // A parameter at a known offset is the same for all lanes.
@@ -141,7 +193,7 @@ void decode_ld(Decoding& d) {
   d.require_operands(2, 3);  // the third is a cache hint
   set_registers(d, access, d.operand(0), &Decoding::any_destination);
   set_address(d, access, d.operand(1));
-  d.op.execute = &load;
+  d.op.execute = pick_load(access);
   const ptx::Operand& base = d.operand(1).items[0];
   if (access.space == MemorySpace::param && base.kind == ptx::Operand::Kind::symbol) {
     const ptx::Parameter* parameter = d.context.find_parameter(base.name);
@@ -158,7 +210,7 @@ void decode_st(Decoding& d) {
   set_address(d, access, d.operand(0));
   set_registers(d, access, d.operand(1), &Decoding::any_source);
   tell_store_width(d, access.space, access.total_bytes);
-  d.op.execute = &store;
+  d.op.execute = pick_store(access);
   d.op.detail = d.keep(std::move(access));
 }
 

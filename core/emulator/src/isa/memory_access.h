@@ -15,8 +15,9 @@ namespace opdeck::emu {
 // The space that an instruction names; generic addresses choose at run time.
 enum class MemorySpace : uint8_t { generic, global, shared_cta, shared_cluster, local, param, constant };
 
+// num_bytes: a power of two.
 inline void check_alignment(uint64_t address, uint32_t num_bytes) {
-  if (address % num_bytes == 0) return;
+  if ((address & (num_bytes - 1)) == 0) return;
   char text[80];
   std::snprintf(text, sizeof text, "address 0x%llx is not aligned to %u bytes",
                 static_cast<unsigned long long>(address), num_bytes);
