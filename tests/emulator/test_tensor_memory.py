@@ -24,9 +24,9 @@ FREE = """
 BLOCK = Launch(block=(128, 1, 1))
 
 
-def failure(emulator: Emulator, body: str) -> str:
+def failure(emulator: Emulator, body: str, schedule: Schedule = Schedule(EAGER)) -> str:
     with pytest.raises(EmulatorError) as caught:
-        run_body(emulator, body, [], BLOCK, declarations=DECLARATIONS)
+        run_body(emulator, body, [], BLOCK, schedule, declarations=DECLARATIONS)
     return caught.value.text
 
 
@@ -114,7 +114,32 @@ def test_allocation_that_never_fits_is_a_deadlock(emulator: Emulator):
     assert "waits for tensor memory" in failure(emulator, body)
 
 
-def test_setmaxnreg_must_run_in_a_whole_warpgroup(emulator: Emulator):
-    assert "setmaxnreg gave warp 1 0 registers and warp 0 of its warpgroup 64" in failure(
-        emulator, "setp.lt.u32 %q0, %tid, 32; @%q0 setmaxnreg.dec.sync.aligned.u32 64;"
-    )
+READ_AFTER_FREE = f"""
+  {ALLOC.format(columns=64)}
+  tcgen05.st.sync.aligned.32x32b.x1.b32 [%r102], {{%tid}};
+  tcgen05.wait::st.sync.aligned;
+  {FREE.format(columns=64)}
+  bar.sync 0;
+  tcgen05.ld.sync.aligned.32x32b.x1.b32 {{%r2}}, [%r102];
+  tcgen05.wait::ld.sync.aligned;
+"""
+
+
+@pytest.mark.parametrize("schedule", [EAGER, LAZY, RANDOM])
+def test_tensor_memory_that_was_given_back_is_a_hazard_to_read(emulator: Emulator, schedule: int):
+    text = failure(emulator, READ_AFTER_FREE, Schedule(schedule, hazards=1))
+    assert "[tmem-freed]: tensor memory columns 0 .. 0 were given back" in text
+
+
+def test_without_hazards_tensor_memory_that_was_given_back_keeps_its_data(emulator: Emulator):
+    y = np.zeros(128, np.uint32)
+    store = "mul.wide.u32 %d0, %tid, 4; add.s64 %d1, %p_0, %d0; st.global.b32 [%d1], %r2;"
+    run_body(emulator, READ_AFTER_FREE + store, [Tensor(y, WRITE)], BLOCK, declarations=DECLARATIONS)
+    assert (y == np.arange(128)).all()
+
+
+def test_setmaxnreg_that_differs_in_a_warpgroup_is_a_hazard(emulator: Emulator):
+    body = "setp.lt.u32 %q0, %tid, 32; @%q0 setmaxnreg.dec.sync.aligned.u32 64;"
+    text = failure(emulator, body, Schedule(EAGER, hazards=1))
+    assert "[setmaxnreg-differs]" in text and "warp 1 of CTA (0, 0, 0) 0 registers and warp 0 of its warpgroup 64" in text
+    run_body(emulator, body, [], BLOCK, declarations=DECLARATIONS)  # without hazards

@@ -94,6 +94,7 @@ void ClusterHazards::finish() {
   for (const WarpState& s : warps_) everything.join(s.knows);
   check_exit_of_copies(everything);
   check_exit_of_peers();
+  check_register_counts();
 }
 
 void ClusterHazards::check_exit_of_copies(const Knowledge& everything) const {
@@ -121,6 +122,20 @@ void ClusterHazards::check_exit_of_peers() const {
         fail("exit-before-peer", cta_text(cta->rank) + " may exit before its shared memory is accessed by " +
                                      describe(touch.epoch, touch.site));
   }
+}
+
+// PTX ISA, "setmaxnreg": all warps of a warpgroup execute the same one. Kernels that do not are known to run on GPUs.
+void ClusterHazards::check_register_counts() const {
+  constexpr uint32_t kWarpsPerGroup = 4;
+  for (const auto& cta : cluster_.ctas)
+    for (const Warp& warp : cta->warps) {
+      const Warp& first = cta->warps[warp.warp_idx / kWarpsPerGroup * kWarpsPerGroup];
+      if (warp.max_registers == first.max_registers) continue;
+      fail("setmaxnreg-differs", "setmaxnreg gave warp " + std::to_string(warp.warp_idx) + " of " + cta_text(cta->rank) +
+                                     " " + std::to_string(warp.max_registers) + " registers and warp " +
+                                     std::to_string(first.warp_idx) + " of its warpgroup " +
+                                     std::to_string(first.max_registers) + " (0: none was executed)");
+    }
 }
 
 }  // namespace opdeck::emu

@@ -93,6 +93,7 @@ class ClusterHazards {
   // ---- tensor memory and tensor cores (tensor.cpp)
   void allocate_tmem(Warp& warp, uint32_t column, uint32_t num_columns);
   void deallocate_tmem(Warp& warp, uint32_t column, uint32_t num_columns);
+  [[noreturn]] void use_freed_tmem(const std::string& columns) const;
   void load_tmem(Warp& warp, const TmemAccess& access, uint32_t address);
   void store_tmem(Warp& warp, const TmemAccess& access, uint32_t address);
   void consume_tmem_load(Warp& warp, uint32_t load_op_idx);  // a register it wrote is read: it has ended
@@ -188,6 +189,7 @@ class ClusterHazards {
   void global_range(const Actor& actor, uint64_t address, uint64_t num_bytes, bool writes);
   void check_exit_of_copies(const Knowledge& everything) const;
   void check_exit_of_peers() const;
+  void check_register_counts() const;
   Pipe& pipe(Warp& warp, const Cta& first);
   Epoch moment(Warp& warp);
   void check_waits(uint32_t address, const MbarrierState& m) const;

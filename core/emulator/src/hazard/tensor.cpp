@@ -45,6 +45,10 @@ void ClusterHazards::deallocate_tmem(Warp& warp, uint32_t column, uint32_t num_c
   allocate_tmem(warp, column, num_columns);
 }
 
+void ClusterHazards::use_freed_tmem(const std::string& columns) const {
+  fail("tmem-freed", columns + " were given back before (tcgen05.dealloc)");
+}
+
 void ClusterHazards::load_tmem(Warp& warp, const TmemAccess& access, uint32_t address) {
   const Knowledge& knows = state(warp).knows;
   WarpState& s = state(warp);

@@ -21,10 +21,7 @@ namespace {
 uint32_t first_lane(const Warp& warp) { return static_cast<uint32_t>(std::countr_zero(warp.mask)); }
 
 void require_allocated(const Cta& cta, uint32_t address, uint32_t num_columns) {
-  if (cta.tmem_allocator.is_allocated(tmem_column(address), num_columns)) return;
-  throw EmulatorError(Fault::illegal_address, "tensor memory columns " + std::to_string(tmem_column(address)) + " .. " +
-                                                  std::to_string(tmem_column(address) + num_columns - 1) +
-                                                  " are not allocated");
+  cta.require_tmem("", tmem_column(address), num_columns);
 }
 
 uint32_t allocation_columns(uint32_t num_columns) {

@@ -51,10 +51,7 @@ UmmaOperands read_operands(Warp& warp, const UmmaDetail& detail, uint32_t lane) 
 void require_allocated(const TensorPair& pair, uint32_t num_ctas, const char* what, uint32_t address,
                        uint32_t columns) {
   for (uint32_t i = 0; i < num_ctas; ++i)
-    if (!pair.ctas[i]->tmem_allocator.is_allocated(tmem_column(address), columns))
-      throw EmulatorError(Fault::illegal_address,
-                          std::string(what) + ": tensor memory columns " + std::to_string(tmem_column(address)) +
-                              " .. " + std::to_string(tmem_column(address) + columns - 1) + " are not allocated");
+    pair.ctas[i]->require_tmem(std::string(what) + ": ", tmem_column(address), columns);
 }
 
 void count_mma(OpTally& tally, const UmmaPlan& plan) {

@@ -21,6 +21,7 @@ int32_t TmemAllocator::allocate(uint32_t num_columns) {
     const auto begin = used_.begin() + first;
     if (std::any_of(begin, begin + num_blocks, [](bool used) { return used; })) continue;
     std::fill(begin, begin + num_blocks, true);
+    std::fill_n(ever_used_.begin() + first, num_blocks, true);
     length_blocks_[first] = num_blocks;
     return static_cast<int32_t>(first * kBlockColumns);
   }
@@ -36,12 +37,12 @@ bool TmemAllocator::release(uint32_t first_column, uint32_t num_columns) {
   return true;
 }
 
-bool TmemAllocator::is_allocated(uint32_t first_column, uint32_t num_columns) const {
+bool TmemAllocator::all(const Blocks& blocks, uint32_t first_column, uint32_t num_columns) {
   if (num_columns == 0) return true;
   if (first_column + num_columns > TmemView::num_columns) return false;
   for (uint32_t block = first_column / kBlockColumns; block <= (first_column + num_columns - 1) / kBlockColumns;
        ++block)
-    if (!used_[block]) return false;
+    if (!blocks[block]) return false;
   return true;
 }
 
@@ -60,6 +61,15 @@ Cta::Cta(Cluster& owner, uint32_t cluster_rank, std::array<uint32_t, 3> cta_inde
   warps.reserve(num_warps);
   for (uint32_t w = 0; w < num_warps; ++w)
     warps.emplace_back(*this, w, std::min(kWarpLanes, num_threads - w * kWarpLanes));
+}
+
+void Cta::require_tmem(const std::string& who, uint32_t first_column, uint32_t num_columns) const {
+  if (tmem_allocator.is_allocated(first_column, num_columns)) return;
+  const std::string text = who + "tensor memory columns " + std::to_string(first_column) + " .. " +
+                           std::to_string(first_column + num_columns - 1);
+  if (!tmem_allocator.was_allocated(first_column, num_columns))
+    throw EmulatorError(Fault::illegal_address, text + " are not allocated");
+  if (cluster.hazards) cluster.hazards->use_freed_tmem(text);
 }
 
 uint32_t* Cta::tmem_words() {
@@ -130,18 +140,12 @@ void Cta::check_clean_exit() const {
 }
 
 void Cta::check_register_counts() const {
-  constexpr uint32_t kWarpsPerGroup = 4, kRegistersPerSm = 64 * 1024;
+  constexpr uint32_t kRegistersPerSm = 64 * 1024;
   uint64_t total = 0;
   bool all_set = true;
-  for (size_t w = 0; w < warps.size(); ++w) {
-    const Warp& first = warps[w / kWarpsPerGroup * kWarpsPerGroup];
-    if (warps[w].max_registers != first.max_registers)
-      throw EmulatorError(Fault::failed, "setmaxnreg gave warp " + std::to_string(w) + " " +
-                                             std::to_string(warps[w].max_registers) + " registers and warp " +
-                                             std::to_string(first.warp_idx) + " of its warpgroup " +
-                                             std::to_string(first.max_registers) + " (0: none was executed)");
-    all_set &= warps[w].max_registers != 0;
-    total += uint64_t{warps[w].max_registers} * kWarpLanes;
+  for (const Warp& warp : warps) {
+    all_set &= warp.max_registers != 0;
+    total += uint64_t{warp.max_registers} * kWarpLanes;
   }
   if (all_set && total > kRegistersPerSm)
     throw EmulatorError(Fault::failed, "setmaxnreg gave the warps of a CTA " + std::to_string(total) +

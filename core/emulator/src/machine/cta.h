@@ -42,13 +42,20 @@ class TmemAllocator {
   // First column, or -1 when there is no room.
   int32_t allocate(uint32_t num_columns);
   bool release(uint32_t first_column, uint32_t num_columns);
-  bool is_allocated(uint32_t first_column, uint32_t num_columns) const;
+  bool is_allocated(uint32_t first_column, uint32_t num_columns) const { return all(used_, first_column, num_columns); }
+  // Now or earlier.
+  bool was_allocated(uint32_t first_column, uint32_t num_columns) const {
+    return all(ever_used_, first_column, num_columns);
+  }
   uint32_t num_allocated_columns() const;
   bool permit_relinquished = false;
 
  private:
+  using Blocks = std::array<bool, kNumBlocks>;
+  static bool all(const Blocks& blocks, uint32_t first_column, uint32_t num_columns);
+
   std::array<uint32_t, kNumBlocks> length_blocks_{};  // at the first block of an allocation
-  std::array<bool, kNumBlocks> used_{};
+  Blocks used_{}, ever_used_{};
 };
 
 class Cta {
@@ -59,6 +66,8 @@ class Cta {
   uint32_t shared_bytes() const { return static_cast<uint32_t>(shared_.size()); }
   SharedView shared_view() const { return {shared_.data(), static_cast<uint32_t>(shared_.size())}; }
   TmemView tmem_view() { return {tmem_words()}; }
+  // Stops a use of columns that were never allocated. Of columns that were given back it is a hazard: the data is there.
+  void require_tmem(const std::string& who, uint32_t first_column, uint32_t num_columns) const;
   bool finished() const;
   uint32_t live_threads() const;
   uint32_t num_threads() const;
