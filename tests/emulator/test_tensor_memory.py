@@ -24,9 +24,9 @@ FREE = """
 BLOCK = Launch(block=(128, 1, 1))
 
 
-def failure(emulator: Emulator, body: str, schedule: Schedule = Schedule(EAGER)) -> str:
+def failure(emulator: Emulator, body: str, *schedule: Schedule) -> str:
     with pytest.raises(EmulatorError) as caught:
-        run_body(emulator, body, [], BLOCK, schedule, declarations=DECLARATIONS)
+        run_body(emulator, body, [], BLOCK, *schedule, declarations=DECLARATIONS)
     return caught.value.text
 
 
@@ -141,5 +141,6 @@ def test_without_hazards_tensor_memory_that_was_given_back_keeps_its_data(emulat
 def test_setmaxnreg_that_differs_in_a_warpgroup_is_a_hazard(emulator: Emulator):
     body = "setp.lt.u32 %q0, %tid, 32; @%q0 setmaxnreg.dec.sync.aligned.u32 64;"
     text = failure(emulator, body, Schedule(EAGER, hazards=1))
-    assert "[setmaxnreg-differs]" in text and "warp 1 of CTA (0, 0, 0) 0 registers and warp 0 of its warpgroup 64" in text
+    assert "[setmaxnreg-differs]" in text
+    assert "warp 1 of CTA (0, 0, 0) 0 registers and warp 0 of its warpgroup 64" in text
     run_body(emulator, body, [], BLOCK, declarations=DECLARATIONS)  # without hazards

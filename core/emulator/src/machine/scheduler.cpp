@@ -10,7 +10,9 @@
 namespace opdeck::emu {
 namespace {
 
-constexpr uint64_t kSliceInstructions = 4096;  // before the next warp has its turn
+// Before the next warp has its turn. Under eager, which is nearest to what a GPU does, no warp gets far ahead of others.
+constexpr uint64_t kEagerSliceInstructions = 32;
+constexpr uint64_t kLazySliceInstructions = 4096;
 constexpr uint64_t kRandomSliceInstructions = 64;
 constexpr uint64_t kTurnInstructions = uint64_t{1} << 22;  // of a cluster, before others are started beside it
 
@@ -81,8 +83,7 @@ bool ClusterRun::run_round() {
     if (warp->wait.kind != WaitKind::none && warp->wait.epoch == launch_.epoch && !warp->wait.permit &&
         !warp->run_ahead)
       continue;
-    const uint64_t budget = random ? 1 + launch_.async.draw(kRandomSliceInstructions) : kSliceInstructions;
-    progress |= run_slice(*warp, budget) != 0;
+    progress |= run_slice(*warp, slice_instructions()) != 0;
     if (random && !launch_.async.empty() && launch_.async.draw(4) == 0) {
       launch_.async.complete_one();
       launch_.signal();
@@ -91,6 +92,11 @@ bool ClusterRun::run_round() {
   const auto finished = [](const Warp* warp) { return warp->finished(); };
   warps_.erase(std::remove_if(warps_.begin(), warps_.end(), finished), warps_.end());
   return progress;
+}
+
+uint64_t ClusterRun::slice_instructions() {
+  if (launch_.async.random_schedule()) return 1 + launch_.async.draw(kRandomSliceInstructions);
+  return launch_.options.schedule == OPDECK_EMU_EAGER ? kEagerSliceInstructions : kLazySliceInstructions;
 }
 
 void ClusterRun::shuffle() {

@@ -26,6 +26,7 @@ class ClusterRun {
  private:
   void add_to_profile();
   bool run_round();
+  uint64_t slice_instructions();
   void shuffle();
   uint64_t run_slice(Warp& warp, uint64_t budget);
   bool grant_failures();
