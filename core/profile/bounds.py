@@ -47,6 +47,10 @@ def _shared_bytes(profile: Profile) -> float:
     return by_wavefront + asynchronous.sum("shared_read_bytes") + asynchronous.sum("shared_write_bytes")
 
 
+def _global_bytes(profile: Profile) -> float:
+    return profile.sum("global_read_bytes") + profile.sum("global_write_bytes")
+
+
 # What each unit of rates.py has to do.
 _WORK: dict[str, Callable[[Profile], float]] = {
     "issue (warp instructions)": _issued,
@@ -56,7 +60,7 @@ _WORK: dict[str, Callable[[Profile], float]] = {
     "shuffle": _lanes(("shuffle", 1)),
     "shared memory (bytes)": _shared_bytes,
     "tensor memory (bytes)": lambda profile: profile.sum("tmem_read_bytes") + profile.sum("tmem_write_bytes"),
-    "global memory (bytes)": lambda profile: profile.sum("global_read_bytes") + profile.sum("global_write_bytes"),
+    "global memory, no L2 (bytes)": _global_bytes,
 }
 
 

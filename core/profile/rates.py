@@ -33,7 +33,7 @@ RATES: dict[str, dict[str, Rate]] = {
         "alu": Rate(64, f"{GUIDE}, 9.0: compare, minimum, maximum, shifts, logic"),
         "shuffle": Rate(32, f"{GUIDE}, 9.0"),
         "shared memory (bytes)": Rate(128, f"{GUIDE}: 32 banks of 4 bytes"),
-        "global memory (bytes)": Rate(4.8e12 / (132 * 1.83e9), "NVIDIA H200 datasheet: 4.8 TB/s; 132 SMs at 1.83 GHz"),
+        "global memory, no L2 (bytes)": Rate(4.8e12 / (132 * 1.83e9), "NVIDIA H200: 4.8 TB/s; 132 SMs at 1.83 GHz"),
     },
     "sm_100a": {
         "issue (warp instructions)": Rate(4, SAME),
@@ -43,7 +43,7 @@ RATES: dict[str, dict[str, Rate]] = {
         "shuffle": Rate(32, SAME),
         "shared memory (bytes)": Rate(128, FA4),
         "tensor memory (bytes)": Rate(512, "assumption: 4 bytes a lane of 128 and clock, either way"),
-        "global memory (bytes)": Rate(
+        "global memory, no L2 (bytes)": Rate(
             8e12 / (148 * 1.85e9), "NVIDIA B200 datasheet: 8 TB/s; 148 SMs, assumed at 1.85 GHz"
         ),
     },
