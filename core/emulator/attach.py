@@ -268,6 +268,7 @@ def _set_environment(attachment: Attachment) -> None:
     from opdeck.aot.toolchain import dsl_runtime_path
 
     os.environ["CUTE_DSL_ARCH"] = attachment.arch
+    os.environ.setdefault("CUTE_DSL_LINEINFO", "1")  # reports name lines of the kernel's source
     os.environ["CUTE_DSL_LIBS"] = os.pathsep.join((str(attachment.library.path), str(dsl_runtime_path())))
     kept = filter(None, os.environ.get("CUTE_DSL_KEEP", "").split(","))
     os.environ["CUTE_DSL_KEEP"] = ",".join(sorted({*kept, "ptx", "cubin"}))

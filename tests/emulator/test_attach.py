@@ -67,6 +67,7 @@ def test_access_beyond_an_argument_names_it():
     kind, text = case["beyond"]
     assert kind == "HazardError"
     assert "behind the end of 'x'" in text
+    assert "attach_cases.py:" in text
     assert case["report_of_stopped"]["hazard"] == text
 
 

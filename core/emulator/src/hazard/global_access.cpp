@@ -105,8 +105,8 @@ void ClusterHazards::fail_global(Conflict::Why why, uint64_t address, Epoch othe
     by += describe(other, site);
   } else {
     const auto& first = launch_.grid.global_hazards->first_cta(cluster);
-    by += "`" + launch_.program.places[site.op_idx()].text + "` at PTX line " +
-          std::to_string(launch_.program.places[site.op_idx()].ptx_line) + " of warp " + std::to_string(site.warp_idx()) +
+    const SourcePlace& place = launch_.program.places[site.op_idx()];
+    by += "`" + place.text + "` at " + place.line_text() + " of warp " + std::to_string(site.warp_idx()) +
           ", CTA " + std::to_string(site.rank()) + " of the cluster at (" + std::to_string(first[0]) + ", " +
           std::to_string(first[1]) + ", " + std::to_string(first[2]) + ")";
   }

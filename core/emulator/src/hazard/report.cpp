@@ -42,10 +42,7 @@ std::string ClusterHazards::place_text(Memory memory, uint32_t rank, size_t cell
 
 std::string ClusterHazards::describe(Epoch epoch, Site site) const {
   const SourcePlace& place = launch_.program.places[site.op_idx()];
-  std::string text = agent_text(agents_[epoch.agent()].kind) + ("`" + place.text) + "` at PTX line " +
-                     std::to_string(place.ptx_line);
-  if (place.source_line != 0) text += " (source line " + std::to_string(place.source_line) + ")";
-  return text + " of warp " + std::to_string(site.warp_idx()) + ", " + cta_text(site.rank());
+  return agent_text(agents_[epoch.agent()].kind) + ("`" + place.text) + "` at " + place.line_text() + " of warp " + std::to_string(site.warp_idx()) + ", " + cta_text(site.rank());
 }
 
 std::string ClusterHazards::conflict_kind(const Conflict& conflict, const Actor& actor, Memory memory, uint32_t rank) const {

@@ -13,7 +13,7 @@ void submit_async(Warp& warp, AsyncQueue::Stream stream, std::function<void()> w
     } catch (const EmulatorError& error) {
       const SourcePlace& place = launch.program.places[pc];
       throw EmulatorError(error.fault(),
-                          "asynchronous `" + place.text + "` of PTX line " + std::to_string(place.ptx_line) +
+                          "asynchronous `" + place.text + "` of " + place.line_text() +
                               ", issued by warp " + std::to_string(warp_idx) + " of CTA (" + std::to_string(cta[0]) +
                               ", " + std::to_string(cta[1]) + ", " + std::to_string(cta[2]) + "): " + error.what());
     }

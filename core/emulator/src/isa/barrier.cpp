@@ -18,8 +18,8 @@ struct BarrierOperands {
 };
 
 BarrierOperands read_operands(Warp& warp, const Op& op) {
-  const uint32_t lane = static_cast<uint32_t>(std::countr_zero(warp.mask));
-  BarrierOperands operands{warp.row<uint32_t>(op.a)[lane], op.immediate != 0 ? warp.row<uint32_t>(op.b)[lane] : 0};
+  BarrierOperands operands{uniform<uint32_t>(warp, op.a, "barrier numbers"),
+                           op.immediate != 0 ? uniform<uint32_t>(warp, op.b, "thread counts") : 0};
   if (operands.barrier >= warp.cta.named_barriers.size())
     throw EmulatorError(Fault::illegal_instruction,
                         "barrier " + std::to_string(operands.barrier) + " is not in 0 .. 15");
@@ -30,7 +30,7 @@ BarrierOperands read_operands(Warp& warp, const Op& op) {
 }
 
 Flow synchronize(Warp& warp, const Op& op) {
-  if (!warp.converged(kAllLanes)) return Flow::blocked;
+  if (!warp.aligned_but_exited()) return Flow::blocked;
   const BarrierOperands operands = read_operands(warp, op);
   const NamedBarrier& barrier = warp.cta.named_barriers[operands.barrier];
   if (!warp.barrier_arrived) {
@@ -48,7 +48,7 @@ Flow synchronize(Warp& warp, const Op& op) {
 }
 
 Flow arrive(Warp& warp, const Op& op) {
-  if (!warp.converged(kAllLanes)) return Flow::blocked;
+  if (!warp.aligned_but_exited()) return Flow::blocked;
   const BarrierOperands operands = read_operands(warp, op);
   if (ClusterHazards* hazards = hazards_of(warp))
     hazards->arrive_barrier(warp, operands.barrier, warp.cta.named_barriers[operands.barrier].generation);
@@ -70,7 +70,7 @@ void decode_barrier(Decoding& d) {
 }
 
 Flow cluster_arrive(Warp& warp, const Op&) {
-  if (!warp.converged(kAllLanes)) return Flow::blocked;
+  if (!warp.aligned_but_exited()) return Flow::blocked;
   if (warp.cluster_arrived)
     throw EmulatorError(Fault::illegal_instruction, "barrier.cluster.arrive twice without a wait");
   warp.cluster_arrived = true;
@@ -81,7 +81,7 @@ Flow cluster_arrive(Warp& warp, const Op&) {
 }
 
 Flow cluster_wait(Warp& warp, const Op&) {
-  if (!warp.converged(kAllLanes)) return Flow::blocked;
+  if (!warp.aligned_but_exited()) return Flow::blocked;
   if (!warp.cluster_arrived) throw EmulatorError(Fault::illegal_instruction, "barrier.cluster.wait without an arrive");
   if (warp.cta.cluster.cluster_generation == warp.cluster_ticket) return warp.block(WaitKind::cluster_barrier);
   warp.cluster_arrived = false;

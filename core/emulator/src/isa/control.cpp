@@ -82,7 +82,7 @@ void decode_pmevent(Decoding& d) {
 // The register counts of a CTA's warps after setmaxnreg must fit the register file (Cta::check_register_counts). That all
 // warps of a warpgroup run the same one is asked for by the hazard detector.
 Flow set_max_registers(Warp& warp, const Op& op) {
-  if (!warp.converged(kAllLanes)) return Flow::blocked;
+  if (!warp.aligned()) return Flow::blocked;
   warp.max_registers = static_cast<uint32_t>(op.immediate);
   return Flow::next;
 }

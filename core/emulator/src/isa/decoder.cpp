@@ -27,6 +27,12 @@ InstructionTable::const_iterator find_instruction(const InstructionTable& table,
   }
 }
 
+std::string source_text(const ptx::Module& module, const ptx::Instruction& instruction) {
+  const auto file = module.files.find(instruction.source_file);
+  if (instruction.source_line == 0 || file == module.files.end()) return "";
+  return file->second + ":" + std::to_string(instruction.source_line);
+}
+
 }  // namespace
 
 const InstructionTable& instruction_table() {
@@ -190,7 +196,7 @@ Program decode_kernel(const ptx::Module& module, const ptx::Kernel& kernel) {
     decoding.finish();
     program.ops.push_back(decoding.op);
     uses.push_back(std::move(decoding.registers));
-    program.places.push_back({instruction.line, instruction.source_line, instruction.opcode});
+    program.places.push_back({instruction.line, source_text(module, instruction), instruction.opcode});
   };
   for (const ptx::Instruction& instruction : kernel.instructions) decode_one(instruction);
   ptx::Instruction end;  // falling off the end of a kernel is a return

@@ -7,7 +7,9 @@
 
 #include <bit>
 #include <cstdint>
+#include <string>
 
+#include "../machine/error.h"
 #include "../machine/warp.h"
 
 namespace opdeck::emu {
@@ -88,6 +90,20 @@ inline uint32_t lanes_where(Warp& warp, const Op& op, F f) {
   uint32_t result = 0;
   for (uint32_t i = 0; i < kWarpLanes; ++i) result |= static_cast<uint32_t>(f(a[i], b[i])) << i;
   return result & warp.mask;
+}
+
+// An operand that PTX wants to be the same in all executing lanes. what: its name, in the plural.
+template <class T>
+inline T uniform(Warp& warp, uint32_t row, const char* what) {
+  const T* const values = warp.row<T>(row);
+  const auto first = static_cast<uint32_t>(std::countr_zero(warp.mask));
+  for_each_lane(warp.mask, [&](uint32_t lane) {
+    if (values[lane] == values[first]) return;
+    throw EmulatorError(Fault::illegal_instruction, std::string("the lanes give different ") + what + ": lane " +
+                                                        std::to_string(first) + " " + hex(values[first]) + ", lane " +
+                                                        std::to_string(lane) + " " + hex(values[lane]));
+  });
+  return values[first];
 }
 
 // Writes a predicate row in the lanes of the mask.

@@ -42,7 +42,7 @@ uint8_t* row_pointer(Warp& warp, const MatrixDetail& detail, uint32_t lane, Acce
 }
 
 Flow load_matrices(Warp& warp, const Op& op) {
-  if (!warp.converged(kAllLanes)) return Flow::blocked;
+  if (!warp.aligned()) return Flow::blocked;
   const auto& detail = *static_cast<const MatrixDetail*>(op.detail);
   count_rows(warp, detail, Access::read);
   std::vector<uint16_t> elems(detail.rows.size() * 64);
@@ -56,7 +56,7 @@ Flow load_matrices(Warp& warp, const Op& op) {
 }
 
 Flow store_matrices(Warp& warp, const Op& op) {
-  if (!warp.converged(kAllLanes)) return Flow::blocked;
+  if (!warp.aligned()) return Flow::blocked;
   const auto& detail = *static_cast<const MatrixDetail*>(op.detail);
   count_rows(warp, detail, Access::write);
   for (uint32_t m = 0; m < detail.rows.size(); ++m) {
@@ -102,7 +102,7 @@ void decode_stmatrix(Decoding& d) {
 }
 
 Flow transpose_matrix(Warp& warp, const Op& op) {
-  if (!warp.converged(kAllLanes)) return Flow::blocked;
+  if (!warp.aligned()) return Flow::blocked;
   uint16_t rows[8][8];
   store_matrix(warp.row<uint32_t>(op.a), Transpose::no, rows);
   load_matrix(rows, Transpose::yes, warp.row<uint32_t>(op.dst));
@@ -123,7 +123,7 @@ struct MmaDetail {
 };
 
 Flow multiply(Warp& warp, const Op& op) {
-  if (!warp.converged(kAllLanes)) return Flow::blocked;
+  if (!warp.aligned()) return Flow::blocked;
   const auto& detail = *static_cast<const MmaDetail*>(op.detail);
   const auto pointers = [&](const std::vector<uint32_t>& rows) {
     std::vector<const uint32_t*> table;

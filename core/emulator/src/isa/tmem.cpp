@@ -31,12 +31,13 @@ uint32_t allocation_columns(uint32_t num_columns) {
 }
 
 Flow allocate(Warp& warp, const Op& op) {
-  if (!warp.converged(kAllLanes)) return Flow::blocked;
+  if (!warp.aligned()) return Flow::blocked;
   TmemAllocator& allocator = warp.cta.tmem_allocator;
   if (allocator.permit_relinquished)
     throw EmulatorError(Fault::illegal_instruction, "tcgen05.alloc after tcgen05.relinquish_alloc_permit");
   const uint32_t lane = first_lane(warp);
-  const int32_t column = allocator.allocate(allocation_columns(warp.row<uint32_t>(op.b)[lane]));
+  const uint32_t num_columns = uniform<uint32_t>(warp, op.b, "column counts");
+  const int32_t column = allocator.allocate(allocation_columns(num_columns));
   if (column < 0) return warp.block(WaitKind::tensor_memory);
   const uint64_t address = lane_address(warp, op, lane, op.c == 32);
   check_alignment(address, 4);
@@ -44,15 +45,14 @@ Flow allocate(Warp& warp, const Op& op) {
   *reinterpret_cast<uint32_t*>(memory_pointer(warp, lane, MemorySpace::shared_cta, shared, 4, Access::write)) =
       static_cast<uint32_t>(column);
   if (ClusterHazards* hazards = hazards_of(warp))
-    hazards->allocate_tmem(warp, static_cast<uint32_t>(column), warp.row<uint32_t>(op.b)[lane]);
+    hazards->allocate_tmem(warp, static_cast<uint32_t>(column), num_columns);
   return Flow::next;
 }
 
 Flow deallocate(Warp& warp, const Op& op) {
-  if (!warp.converged(kAllLanes)) return Flow::blocked;
-  const uint32_t lane = first_lane(warp);
-  const uint32_t address = warp.row<uint32_t>(op.a)[lane];
-  const uint32_t num_columns = allocation_columns(warp.row<uint32_t>(op.b)[lane]);
+  if (!warp.aligned()) return Flow::blocked;
+  const uint32_t address = uniform<uint32_t>(warp, op.a, "tensor memory addresses");
+  const uint32_t num_columns = allocation_columns(uniform<uint32_t>(warp, op.b, "column counts"));
   if (tmem_lane(address) != 0 || !warp.cta.tmem_allocator.release(tmem_column(address), num_columns))
     throw EmulatorError(Fault::illegal_instruction, "no allocation of " + std::to_string(num_columns) +
                                                         " columns starts at tensor memory column " +
@@ -63,7 +63,7 @@ Flow deallocate(Warp& warp, const Op& op) {
 }
 
 Flow relinquish(Warp& warp, const Op&) {
-  if (!warp.converged(kAllLanes)) return Flow::blocked;
+  if (!warp.aligned()) return Flow::blocked;
   warp.cta.tmem_allocator.permit_relinquished = true;
   return Flow::next;
 }
@@ -145,7 +145,7 @@ void reduce_rows(Warp& warp, const AccessDetail& detail) {
 }
 
 Flow load(Warp& warp, const Op& op) {
-  if (!warp.converged(kAllLanes)) return Flow::blocked;
+  if (!warp.aligned()) return Flow::blocked;
   const auto& detail = *static_cast<const AccessDetail*>(op.detail);
   const uint32_t address = checked_address(warp, detail);
   std::vector<uint32_t*> registers;
@@ -159,7 +159,7 @@ Flow load(Warp& warp, const Op& op) {
 }
 
 Flow store(Warp& warp, const Op& op) {
-  if (!warp.converged(kAllLanes)) return Flow::blocked;
+  if (!warp.aligned()) return Flow::blocked;
   const auto& detail = *static_cast<const AccessDetail*>(op.detail);
   const uint32_t address = checked_address(warp, detail);
   const size_t num_registers = detail.rows.size();
@@ -238,7 +238,7 @@ void decode_st(Decoding& d) {
 }
 
 Flow wait_loads(Warp& warp, const Op&) {
-  if (!warp.converged(kAllLanes)) return Flow::blocked;
+  if (!warp.aligned()) return Flow::blocked;
   if (ClusterHazards* hazards = hazards_of(warp)) hazards->wait_tmem_loads(warp);
   return Flow::next;
 }
@@ -249,7 +249,7 @@ void decode_wait_ld(Decoding& d) {
   d.op.execute = &wait_loads;
 }
 Flow wait_stores(Warp& warp, const Op&) {
-  if (!warp.converged(kAllLanes)) return Flow::blocked;
+  if (!warp.aligned()) return Flow::blocked;
   if (warp.pending_tmem_stores != 0) return warp.block(WaitKind::tensor_memory);
   if (ClusterHazards* hazards = hazards_of(warp)) hazards->wait_tmem_stores(warp);
   return Flow::next;

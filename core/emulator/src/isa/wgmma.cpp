@@ -24,7 +24,31 @@ struct WgmmaDetail {
 };
 
 bool adds_to_accumulators(Warp& warp, const WgmmaDetail& detail) {
-  return ((warp.predicate(detail.scale_row) ^ detail.scale_flip) & 1) != 0;
+  const uint32_t lanes = (warp.predicate(detail.scale_row) ^ detail.scale_flip) & warp.mask;
+  if (lanes != 0 && lanes != warp.mask)
+    throw EmulatorError(Fault::illegal_instruction, "the lanes give different scale-d: true in lanes " + hex(lanes));
+  return lanes != 0;
+}
+
+// All operands of one warp; the four must agree.
+WgmmaOperands read_operands(Warp& warp, const WgmmaDetail& detail) {
+  WgmmaOperands operands = detail.operands;
+  operands.scale_d = adds_to_accumulators(warp, detail);
+  operands.b_descriptor = uniform<uint64_t>(warp, detail.b_descriptor_row, "descriptors of B");
+  if (!operands.a_in_registers)
+    operands.a_descriptor = uniform<uint64_t>(warp, detail.a_descriptor_row, "descriptors of A");
+  return operands;
+}
+
+void check_agreement(const WgmmaOperands& mine, const Warp& me, const WgmmaOperands& theirs, const Warp& other) {
+  const char* const what = mine.scale_d != theirs.scale_d             ? "scale-d"
+                           : mine.a_descriptor != theirs.a_descriptor ? "descriptors of A"
+                           : mine.b_descriptor != theirs.b_descriptor ? "descriptors of B"
+                                                                      : nullptr;
+  if (what != nullptr)
+    throw EmulatorError(Fault::illegal_instruction, "warps " + std::to_string(me.warp_idx) + " and " +
+                                                        std::to_string(other.warp_idx) +
+                                                        " of a warpgroup give different " + what);
 }
 
 // A quarter to each warp. Bytes: the 64 rows of A, where they are in shared memory, and the columns of B.
@@ -37,10 +61,11 @@ void count_mma(OpTally& tally, const WgmmaPlan& plan) {
 
 void execute(Warp& last, const WgmmaDetail& detail) {
   const uint32_t first_warp = last.warp_idx / 4 * 4;
-  WgmmaOperands operands = detail.operands;
-  operands.scale_d = adds_to_accumulators(last, detail);
-  operands.b_descriptor = last.row<uint64_t>(detail.b_descriptor_row)[0];
-  if (!operands.a_in_registers) operands.a_descriptor = last.row<uint64_t>(detail.a_descriptor_row)[0];
+  const WgmmaOperands operands = read_operands(last, detail);
+  for (uint32_t w = first_warp; w < first_warp + 4; ++w) {
+    Warp& other = last.cta.warps[w];
+    check_agreement(operands, last, read_operands(other, detail), other);
+  }
   Expected<WgmmaPlan> plan = plan_wgmma(operands, last.cta.shared_bytes());
   if (!plan.ok()) throw EmulatorError(Fault::illegal_instruction, plan.error);
   if (ClusterHazards* hazards = hazards_of(last)) hazards->multiply_warpgroup(last, plan.value);
@@ -58,7 +83,7 @@ void execute(Warp& last, const WgmmaDetail& detail) {
 }
 
 Flow multiply(Warp& warp, const Op& op) {
-  if (!warp.converged(kAllLanes)) return Flow::blocked;
+  if (!warp.aligned()) return Flow::blocked;
   if (warp.warp_idx / 4 * 4 + 4 > warp.cta.warps.size() || warp.warp_idx / 4 >= warp.cta.warpgroups.size())
     throw EmulatorError(Fault::illegal_instruction, "the warp is in no complete warpgroup");
   WarpgroupMeeting& meeting = warp.cta.warpgroups[warp.warp_idx / 4];
@@ -162,14 +187,14 @@ void decode_mma(Decoding& d) {
   d.op.execute = &multiply;
 }
 
-Flow fence(Warp& warp, const Op&) { return warp.converged(kAllLanes) ? Flow::next : Flow::blocked; }
+Flow fence(Warp& warp, const Op&) { return warp.aligned() ? Flow::next : Flow::blocked; }
 Flow commit_group(Warp& warp, const Op&) {
-  if (!warp.converged(kAllLanes)) return Flow::blocked;
+  if (!warp.aligned()) return Flow::blocked;
   if (ClusterHazards* hazards = hazards_of(warp)) hazards->commit_wgmma(warp);
   return Flow::next;
 }
 Flow wait_group(Warp& warp, const Op& op) {
-  if (!warp.converged(kAllLanes)) return Flow::blocked;
+  if (!warp.aligned()) return Flow::blocked;
   if (ClusterHazards* hazards = hazards_of(warp)) hazards->wait_wgmma(warp, static_cast<uint32_t>(op.immediate));
   return Flow::next;
 }

@@ -99,8 +99,13 @@ struct ParameterSlot {
 
 // Where each instruction stands, for reports.
 struct SourcePlace {
-  uint32_t ptx_line = 0, source_line = 0;
-  std::string text;  // opcode as written
+  uint32_t ptx_line = 0;
+  std::string source;  // "FILE:LINE", "" where the PTX does not tell
+  std::string text;    // opcode as written
+
+  std::string line_text() const {
+    return "PTX line " + std::to_string(ptx_line) + (source.empty() ? "" : " (" + source + ")");
+  }
 };
 
 // An instruction that reads registers which tcgen05.ld writes (hazard/tmem_consumers.h).

@@ -144,9 +144,7 @@ std::string ClusterRun::place(const Warp& warp) const {
                      ", " + std::to_string(i[2]) + "), warp " + std::to_string(warp.warp_idx);
   if (warp.pc >= program.places.size()) return text;
   const SourcePlace& source = program.places[warp.pc];
-  text += ", PTX line " + std::to_string(source.ptx_line);
-  if (source.source_line != 0) text += " (source line " + std::to_string(source.source_line) + ")";
-  return text + ", lanes " + hex(warp.lanes) + ", `" + source.text + "`";
+  return text + ", " + source.line_text() + ", lanes " + hex(warp.lanes) + ", `" + source.text + "`";
 }
 
 std::string ClusterRun::waiting_text(const Warp& warp) {
@@ -162,8 +160,7 @@ std::string ClusterRun::waiting_text(const Warp& warp) {
             std::to_string(barrier.expected) + " arrivals and " + std::to_string(barrier.tx) + " bytes pending)";
   }
   for (const LaneGroup& group : warp.parked)
-    text += "; lanes " + hex(group.lanes) + " stand at PTX line " +
-            std::to_string(launch_.program.places[group.pc].ptx_line);
+    text += "; lanes " + hex(group.lanes) + " stand at " + launch_.program.places[group.pc].line_text();
   return text;
 }
 

@@ -144,9 +144,31 @@ bool Warp::try_wait_fails() {
 }
 
 bool Warp::converged(uint32_t required) {
-  if ((required & live_lanes() & ~lanes) == 0) return true;
+  const uint32_t wanted = required & live_lanes();
+  if (const uint32_t idle = wanted & lanes & ~mask; idle != 0)
+    throw EmulatorError(Fault::illegal_instruction, "lanes " + hex(idle) + " do not execute it, as their guard is " +
+                                                        "false; lanes " + hex(wanted) + " must do so together");
+  if ((wanted & ~lanes) == 0) return true;
   block(WaitKind::convergence);
   return false;
+}
+
+bool Warp::aligned_but_exited() {
+  if (awaited_pc_ != pc) exited_before_wait_ = exited_lanes;
+  awaited_pc_ = pc;
+  if (!converged(kAllLanes)) return false;
+  awaited_pc_ = UINT32_MAX;
+  if (const uint32_t left = exited_lanes & ~exited_before_wait_; left != 0)
+    throw EmulatorError(Fault::illegal_instruction, "lanes " + hex(left) + " exited while lanes " + hex(mask) +
+                                                        " stood at it: all lanes must execute it together (.aligned)");
+  return true;
+}
+
+bool Warp::aligned() {
+  if (!aligned_but_exited()) return false;
+  if (exited_lanes == 0) return true;
+  throw EmulatorError(Fault::illegal_instruction, "lanes " + hex(exited_lanes) + " have exited: all lanes of the warp " +
+                                                      "must execute it (.aligned)");
 }
 
 Flow Warp::branch(uint32_t taken, uint32_t target) {

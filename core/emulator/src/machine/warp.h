@@ -70,8 +70,13 @@ class Warp {
   uint64_t run(uint64_t budget);
   bool finished() const { return lanes == 0 && parked.empty(); }
   uint32_t live_lanes() const { return existing_lanes & ~exited_lanes; }
-  // Blocks (returns false) until all of `required` stand at this operation.
+  // Blocks (returns false) until all of `required` that have not exited stand at this operation. Throws when a guard
+  // keeps one of them from executing it.
   bool converged(uint32_t required);
+  // The same of all lanes, for .aligned operations. Throws when lanes exit instead of coming; those that had exited
+  // before are missed by none but by aligned(), which all lanes of the warp must execute.
+  bool aligned_but_exited();
+  bool aligned();
   // A wait of this operation, to be told in the deadlock report.
   Flow block(WaitKind kind, uint32_t address = 0, uint32_t parity = 0, bool may_fail = false);
   // Sends the lanes in `taken` to `target`; the rest of the current group goes on.
@@ -114,6 +119,8 @@ class Warp {
 
   bool has_failed_here() const;
 
+  // The .aligned operation at which lanes wait for the others, and those that had exited when the first came to it.
+  uint32_t awaited_pc_ = UINT32_MAX, exited_before_wait_ = 0;
   std::vector<uint32_t> failed_pcs_;  // try_waits that have returned false in failed_epoch_
   uint64_t failed_epoch_ = 0;
   bool coming_to_blocked_ = false;  // a group above a blocked one was chosen to run

@@ -6,6 +6,7 @@
 
 #include <array>
 #include <cstdint>
+#include <map>
 #include <string>
 #include <vector>
 
@@ -50,7 +51,8 @@ struct Instruction {
   bool guard_negated = false;
   uint32_t guard_reg = 0;
   uint32_t line = 0;         // of the PTX text
-  uint32_t source_line = 0;  // of the last .loc, 0 when there is none
+  uint32_t source_file = 0;  // of the last .loc: a number of Module::files
+  uint32_t source_line = 0;  // 0 when there is no .loc
 };
 
 struct Parameter {
@@ -79,6 +81,7 @@ struct Module {
   std::string target;
   std::vector<Variable> variables;
   std::vector<Kernel> kernels;
+  std::map<uint32_t, std::string> files;  // of .file, by their numbers
 };
 
 }  // namespace opdeck::emu::ptx

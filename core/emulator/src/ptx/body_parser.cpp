@@ -79,7 +79,7 @@ class BodyParser {
       for (Variable& v : parse_variables(tokens_, false)) kernel_.variables.push_back(std::move(v));
     } else if (token.is(".loc")) {
       tokens_.next();
-      parse_unsigned(tokens_);
+      source_file_ = static_cast<uint32_t>(parse_unsigned(tokens_));
       source_line_ = static_cast<uint32_t>(parse_unsigned(tokens_));
       tokens_.skip_line(token.line);
     } else if (token.is(".pragma")) {
@@ -132,6 +132,7 @@ class BodyParser {
     }
     instruction.opcode = std::string(opcode.text);
     instruction.line = opcode.line;
+    instruction.source_file = source_file_;
     instruction.source_line = source_line_;
     if (!tokens_.peek().is(";")) {
       do {
@@ -298,7 +299,7 @@ class BodyParser {
   std::vector<std::unique_ptr<Scope>> scopes_;
   std::vector<Scope*> instruction_scopes_;
   Scope* scope_ = nullptr;
-  uint32_t source_line_ = 0;
+  uint32_t source_file_ = 0, source_line_ = 0;
   uint32_t depth_ = 0;  // of operands
 };
 

@@ -33,8 +33,11 @@ class ModuleParser {
       tokens_.next();
       const Token size = tokens_.next();
       if (!size.is("64")) fail(size, "only .address_size 64 is supported");
-    } else if (token.is(".file") || token.is(".pragma") || token.is(".alias")) {
-      skip_statement_or_line(token);
+    } else if (token.is(".file")) {
+      parse_file();
+    } else if (token.is(".pragma") || token.is(".alias")) {
+      while (tokens_.peek().kind != Token::Kind::end && !tokens_.next().is(";")) {
+      }
     } else if (token.is(".section")) {
       skip_section();
     } else if (token.is(".visible") || token.is(".weak") || token.is(".extern") || token.is(".common")) {
@@ -52,10 +55,14 @@ class ModuleParser {
     }
   }
 
-  void skip_statement_or_line(const Token& directive) {
-    if (directive.is(".file")) return tokens_.skip_line(directive.line);
-    while (tokens_.peek().kind != Token::Kind::end && !tokens_.next().is(";")) {
-    }
+  // `.file number "name"`, and perhaps a time and a size.
+  void parse_file() {
+    const Token directive = tokens_.next();
+    const auto number = static_cast<uint32_t>(parse_unsigned(tokens_));
+    const Token name = tokens_.next();
+    if (name.kind != Token::Kind::string) fail(name, "a file name is missing");
+    module_.files[number] = std::string(name.text.substr(1, name.text.size() - 2));
+    tokens_.skip_line(directive.line);
   }
 
   void skip_braces() {
