@@ -26,9 +26,15 @@ struct MemoryAccess {
   std::vector<uint32_t> register_bytes;
 };
 
-Flow load(Warp& warp, const Op& op) {
+// The operands of a load or store that is about to be done.
+const MemoryAccess& counted(Warp& warp, const Op& op, Access kind) {
   const auto& access = *static_cast<const MemoryAccess*>(op.detail);
-  count_access(warp, op, {access.space, access.total_bytes, Access::read}, access.address_is_32_bits);
+  count_access(warp, op, {access.space, access.total_bytes, kind}, access.address_is_32_bits);
+  return access;
+}
+
+Flow load(Warp& warp, const Op& op) {
+  const MemoryAccess& access = counted(warp, op, Access::read);
   for_each_lane(warp.mask, [&](uint32_t lane) {
     const uint64_t address = lane_address(warp, op, lane, access.address_is_32_bits);
     check_alignment(address, access.total_bytes);
@@ -49,8 +55,7 @@ Flow load(Warp& warp, const Op& op) {
 }
 
 Flow store(Warp& warp, const Op& op) {
-  const auto& access = *static_cast<const MemoryAccess*>(op.detail);
-  count_access(warp, op, {access.space, access.total_bytes, Access::write}, access.address_is_32_bits);
+  const MemoryAccess& access = counted(warp, op, Access::write);
   for_each_lane(warp.mask, [&](uint32_t lane) {
     const uint64_t address = lane_address(warp, op, lane, access.address_is_32_bits);
     check_alignment(address, access.total_bytes);
@@ -67,7 +72,7 @@ Flow store(Warp& warp, const Op& op) {
 // The hot case: registers as wide as the elements.
 template <class Elem>
 Flow load_whole(Warp& warp, const Op& op) {
-  const auto& access = *static_cast<const MemoryAccess*>(op.detail);
+  const MemoryAccess& access = counted(warp, op, Access::read);
   for_each_lane(warp.mask, [&](uint32_t lane) {
     const uint64_t address = lane_address(warp, op, lane, access.address_is_32_bits);
     check_alignment(address, access.total_bytes);
@@ -80,7 +85,7 @@ Flow load_whole(Warp& warp, const Op& op) {
 }
 template <class Elem>
 Flow store_whole(Warp& warp, const Op& op) {
-  const auto& access = *static_cast<const MemoryAccess*>(op.detail);
+  const MemoryAccess& access = counted(warp, op, Access::write);
   for_each_lane(warp.mask, [&](uint32_t lane) {
     const uint64_t address = lane_address(warp, op, lane, access.address_is_32_bits);
     check_alignment(address, access.total_bytes);
