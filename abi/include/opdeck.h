@@ -124,9 +124,10 @@ typedef struct opdeck_ctx opdeck_ctx;
 typedef struct opdeck_plan opdeck_plan;
 
 typedef enum opdeck_hazards {
-  OPDECK_HAZARDS_DEFAULT = 0, /* as OPDECK_HAZARDS (on|off) says, else on */
+  OPDECK_HAZARDS_DEFAULT = 0, /* as OPDECK_HAZARDS (on|off|strict) says, else on */
   OPDECK_HAZARDS_ON = 1,
-  OPDECK_HAZARDS_OFF = 2
+  OPDECK_HAZARDS_OFF = 2,
+  OPDECK_HAZARDS_STRICT = 3   /* the letter of the PTX ISA: more fences than NVIDIA's own kernels have */
 } opdeck_hazards;
 
 typedef struct opdeck_ctx_desc {

@@ -34,16 +34,27 @@ static opdeck_status read_schedule(const char *origin, const char *text, opdeck_
 }
 
 static opdeck_status read_hazards(const opdeck_ctx_desc *desc, opdeck_emu_options *options) {
+  static const struct {
+    const char *text;
+    opdeck_hazards wanted;
+    opdeck_emu_hazards level;
+  } levels[] = {{"on", OPDECK_HAZARDS_ON, OPDECK_EMU_HAZARDS_ON},
+                {"off", OPDECK_HAZARDS_OFF, OPDECK_EMU_HAZARDS_OFF},
+                {"strict", OPDECK_HAZARDS_STRICT, OPDECK_EMU_HAZARDS_STRICT}};
   const char *text = getenv("OPDECK_HAZARDS");
-  options->hazards = desc->hazards != OPDECK_HAZARDS_OFF;
-  if (desc->hazards < OPDECK_HAZARDS_DEFAULT || desc->hazards > OPDECK_HAZARDS_OFF)
-    return od_fail(OPDECK_INVALID_ARGUMENT, "desc.hazards: got %d, want 0 (default), 1 (on) or 2 (off)",
+  options->hazards = OPDECK_EMU_HAZARDS_ON;
+  if (desc->hazards == OPDECK_HAZARDS_DEFAULT && text == NULL) return OPDECK_OK;
+  for (size_t i = 0; i < sizeof levels / sizeof levels[0]; ++i) {
+    if (desc->hazards == OPDECK_HAZARDS_DEFAULT ? strcmp(text, levels[i].text) != 0
+                                                : desc->hazards != (int32_t)levels[i].wanted)
+      continue;
+    options->hazards = levels[i].level;
+    return OPDECK_OK;
+  }
+  if (desc->hazards != OPDECK_HAZARDS_DEFAULT)
+    return od_fail(OPDECK_INVALID_ARGUMENT, "desc.hazards: got %d, want 0 (default), 1 (on), 2 (off) or 3 (strict)",
                    (int)desc->hazards);
-  if (desc->hazards != OPDECK_HAZARDS_DEFAULT || text == NULL || strcmp(text, "on") == 0) return OPDECK_OK;
-  if (strcmp(text, "off") != 0)
-    return od_fail(OPDECK_INVALID_ARGUMENT, "OPDECK_HAZARDS: got \"%s\", want on|off", text);
-  options->hazards = 0;
-  return OPDECK_OK;
+  return od_fail(OPDECK_INVALID_ARGUMENT, "OPDECK_HAZARDS: got \"%s\", want on|off|strict", text);
 }
 
 opdeck_status od_read_emulator_options(const opdeck_ctx_desc *desc, opdeck_emu_options *options) {

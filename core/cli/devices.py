@@ -29,7 +29,7 @@ ScheduleOption = Annotated[
     typer.Option("--schedule", help="When the emulator completes asynchronous work: eager, lazy or random[:SEED]."),
 ]
 HazardsOption = Annotated[
-    str | None, typer.Option("--hazards", help="Whether the emulator looks for hazards: on, off.")
+    str | None, typer.Option("--hazards", help="Whether the emulator looks for hazards: on, off, strict.")
 ]
 
 

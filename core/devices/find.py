@@ -56,8 +56,8 @@ def _common_device(tensors: list[TensorView]) -> str:
 def open_device(name: str, schedule: str | None = None, hazards: str | None = None) -> Device:
     """The device of a string: "cuda:N", "emulator:sm_100a|sm_103a|sm_90a" or "cpu".
 
-    schedule ("eager", "lazy", "random[:SEED]") and hazards ("on", "off") are the emulator's; None takes OPDECK_SCHEDULE
-    and OPDECK_HAZARDS.
+    schedule ("eager", "lazy", "random[:SEED]") and hazards ("on", "off", "strict") are the emulator's; None takes
+    OPDECK_SCHEDULE and OPDECK_HAZARDS.
     Raises: ArgumentError for a string that is none, DriverError when there is no such device here.
     """
     if not isinstance(name, str):

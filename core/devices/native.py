@@ -38,7 +38,7 @@ from opdeck.core.variant import Variant
 
 _DEVICE_TYPES = {"cpu": 1, "cuda": 2}
 _ARG_KINDS = {"tensor": 1, "i32": 2, "f32": 3}
-_HAZARDS = {None: 0, "on": 1, "off": 2}
+_HAZARDS = {None: 0, "on": 1, "off": 2, "strict": 3}
 
 
 PACK_GROUP = "opdeck.packs"
@@ -54,7 +54,7 @@ class NativeDevice:
 
     def __init__(self, name: str, memory: str, schedule: str | None = None, hazards: str | None = None) -> None:
         if hazards not in _HAZARDS:
-            raise ArgumentError("hazards", repr(hazards), "on|off")
+            raise ArgumentError("hazards", repr(hazards), "on|off|strict")
         from opdeck import abi
 
         self.name = name

@@ -23,7 +23,7 @@ def main() -> None:
     parser = argparse.ArgumentParser("python -m opdeck.core.emulator", description="Runs a script on the emulator.")
     parser.add_argument("--arch", default="sm_100a", choices=[row.name for row in GPU_ARCHS])
     parser.add_argument("--schedule", help="eager, lazy or random[:SEED]; when asynchronous work completes")
-    parser.add_argument("--hazards", choices=("on", "off"), help="whether to look for hazards")
+    parser.add_argument("--hazards", choices=("on", "off", "strict"), help="whether to look for hazards")
     parser.add_argument("script", type=Path)
     parser.add_argument("args", nargs=argparse.REMAINDER)
     options = parser.parse_args()

@@ -41,7 +41,7 @@ from opdeck.core.emulator.library import (
 from opdeck.core.errors import ArgumentError, DriverError, HazardError
 from opdeck.core.profile import Profile
 
-HAZARDS = {"off": 0, "on": 1}
+HAZARDS = {"off": 0, "on": 1, "strict": 2}
 
 
 @dataclass(frozen=True)
@@ -66,8 +66,9 @@ class CallReport(LaunchReport):
 class Attachment:
     """The emulator under the DSL of this process.
 
-    schedule: "eager", "lazy" or "random[:SEED]", hazards: "on" or "off", of the calls to come. reports: one a call that
-    launched, oldest first. on_report: called with each. counting: whether the calls to come keep counters.
+    schedule: "eager", "lazy" or "random[:SEED]", hazards: "on", "off" or "strict", of the calls to come. reports: one a
+    call that launched, oldest first. on_report: called with each.
+    counting: whether the calls to come keep counters.
     """
 
     def __init__(self, arch: str, library: EmulatorLibrary) -> None:
@@ -239,7 +240,7 @@ def attach(arch: str = "sm_100a", *, schedule: str | None = None, hazards: str |
 
     arch: "sm_90a", "sm_100a" or "sm_103a"; kernels are compiled for it and run on that emulated GPU.
     schedule: "eager", "lazy" or "random[:SEED]"; None takes OPDECK_SCHEDULE, else eager.
-    hazards: "on" or "off"; None takes OPDECK_HAZARDS, else on.
+    hazards: "on", "off" or "strict"; None takes OPDECK_HAZARDS, else on.
     Raises: ArgumentError naming the argument; DriverError when cutlass was imported or attach called before, or when
     there is no libopdeck_emu.so.
     """

@@ -114,7 +114,7 @@ class EmulatorLibrary:
         return Profile(arch, int(self.last_report().num_ctas), counts)
 
     def begin(self, tensors: Sequence[HostTensor], schedule: Schedule, hazards: int, profile: int = 0) -> None:
-        """Begins a session: its launches may touch these tensors. hazards: 1 to look for them, 0 not to; profile: 1 to
+        """Begins a session: its launches may touch these tensors. hazards: an opdeck_emu_hazards; profile: 1 to
         keep counters, 0 as the defaults say.
         """
         ffi = self._ffi

@@ -177,7 +177,7 @@ def error_kind(text: str) -> str:
 
 
 def _device(variant: Variant, schedule: str) -> NativeDevice:
-    device = open_device(f"emulator:{variant.arch}", schedule=schedule, hazards="on")
+    device = open_device(f"emulator:{variant.arch}", schedule=schedule, hazards="strict")
     assert isinstance(device, NativeDevice)
     device.load_pack(ensure(variant))
     return device

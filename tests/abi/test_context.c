@@ -66,7 +66,7 @@ static void test_emulator_options(void) {
   for (size_t bad_idx = 0; bad_idx < sizeof bad / sizeof bad[0]; ++bad_idx)
     CHECK_STATUS(create("emulator:sm_100a", bad[bad_idx], 0), OPDECK_INVALID_ARGUMENT, "desc.schedule: got \"");
   CHECK_STATUS(create("emulator:sm_100a", NULL, -1), OPDECK_INVALID_ARGUMENT, "desc.hazards: got -1");
-  CHECK_STATUS(create("emulator:sm_100a", NULL, 3), OPDECK_INVALID_ARGUMENT, "desc.hazards: got 3");
+  CHECK_STATUS(create("emulator:sm_100a", NULL, 4), OPDECK_INVALID_ARGUMENT, "desc.hazards: got 4");
   setenv("OPDECK_SCHEDULE", "sometimes", 1);
   CHECK_STATUS(create("emulator:sm_100a", NULL, 0), OPDECK_INVALID_ARGUMENT, "OPDECK_SCHEDULE: got \"sometimes\"");
   unsetenv("OPDECK_SCHEDULE");

@@ -170,7 +170,7 @@ def test_wrong_argument_is_named(changes: Any, kind: type[OpdeckError], message:
         ({"name": "emulator:sm_90a", "schedule": 5}, ArgumentTypeError, "schedule: got 5, want a str or None"),
         ({"name": "emulator:sm_90a", "hazards": []}, ArgumentTypeError, "hazards: got [], want a str or None"),
         ({"name": "emulator:sm_90a", "schedule": "late"}, ArgumentError, 'schedule: got "late", want eager|lazy|'),
-        ({"name": "emulator:sm_90a", "hazards": "maybe"}, ArgumentError, "hazards: got 'maybe', want on|off"),
+        ({"name": "emulator:sm_90a", "hazards": "maybe"}, ArgumentError, "hazards: got 'maybe', want on|off|strict"),
     ],
 )
 def test_wrong_device_is_named(wrong: dict[str, Any], kind: type[OpdeckError], message: str) -> None:

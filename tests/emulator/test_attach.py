@@ -111,7 +111,7 @@ def test_wrong_options_are_refused():
     assert case["again"][0] == "DriverError"
     assert case["schedule"] == ["ArgumentError", "schedule: got 'sometimes', want eager|lazy|random[:SEED]"]
     assert case["seed"][0] == "ArgumentError"
-    assert case["hazards"] == ["ArgumentError", "hazards: got 'maybe', want off|on"]
+    assert case["hazards"] == ["ArgumentError", "hazards: got 'maybe', want off|on|strict"]
 
 
 @pytest.mark.parametrize(

@@ -85,7 +85,7 @@ def test_packs_that_the_library_skips_are_reported(tmp_path: Path, monkeypatch: 
 
 
 def test_schedules_and_hazards_are_checked() -> None:
-    with pytest.raises(ArgumentError, match=r"hazards: got 'maybe', want on\|off"):
+    with pytest.raises(ArgumentError, match=r"hazards: got 'maybe', want on\|off\|strict"):
         NativeDevice("emulator:sm_100a", memory="cpu", hazards="maybe")
     with pytest.raises(ArgumentError, match="schedule"):
         NativeDevice("emulator:sm_100a", memory="cpu", schedule="whenever")

@@ -45,11 +45,17 @@ typedef struct opdeck_emu_tensor {
   int32_t reserved;
 } opdeck_emu_tensor;
 
+typedef enum opdeck_emu_hazards {
+  OPDECK_EMU_HAZARDS_OFF = 0,
+  OPDECK_EMU_HAZARDS_ON = 1,    /* what NVIDIA's own kernels keep to; the default */
+  OPDECK_EMU_HAZARDS_STRICT = 2 /* the letter of the PTX ISA */
+} opdeck_emu_hazards;
+
 typedef struct opdeck_emu_options {
   uint32_t struct_size;
   int32_t schedule;             /* opdeck_emu_schedule */
   uint64_t seed;                /* of OPDECK_EMU_RANDOM */
-  int32_t hazards;              /* 1 = check for hazards (default), 0 = do not */
+  int32_t hazards;              /* opdeck_emu_hazards */
   int32_t profile;              /* 1 = keep counters, for opdeck_emu_last_profile; 0 = as the default options say */
   uint64_t max_warp_instructions; /* watchdog a launch; 0 = that of the default options (2^33) */
 } opdeck_emu_options;

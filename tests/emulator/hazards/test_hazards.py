@@ -4,11 +4,13 @@
 The kernels are ptx/*.ptx. Their comments say how a line may be spoilt, or mended another way:
     LINE // needed: KIND              without it, a hazard of that kind is reported (KIND|KIND: either; error: another
                                       one of the emulator's, where the schedule lets it come first)
+    LINE // strict: KIND              without it, a hazard of that kind at the strict level; below, nothing
     LINE // dropped: OTHER -> KIND    with OTHER in its place
     // wrong: LINE -> KIND            with this line added
     ... // enough: OTHER              OTHER in its place does as well
     LINE // redundant                 without it, every access is ordered as before: the fingerprint stays
     LINE // harmless                  without it, some are not, but nothing is wrong: the fingerprint changes
+A kernel that is right is right at the strict level too.
 Every kernel runs under the eager, the lazy and the random schedule: a report must not depend on luck.
 """
 
@@ -37,7 +39,8 @@ from emulator_driver import (
 )
 
 FOLDER = Path(__file__).parent / "ptx"
-SCHEDULES = tuple(Schedule(kind, seed, hazards=1) for kind, seed in ((EAGER, 0), (LAZY, 0), (RANDOM, 1), (RANDOM, 2)))
+SCHEDULES = ((EAGER, 0), (LAZY, 0), (RANDOM, 1), (RANDOM, 2))
+ON, STRICT = 1, 2
 SHAPES = {  # CTAs, threads of a CTA, CTAs of a cluster
     "registers": (1, 64, 1),
     "shared": (1, 64, 1),
@@ -47,6 +50,7 @@ SHAPES = {  # CTAs, threads of a CTA, CTAs of a cluster
     "bulk_exit": (1, 32, 1),
     "cp_async": (1, 64, 1),
     "cluster": (2, 32, 2),
+    "cluster_init": (2, 32, 2),
     "global": (2, 32, 1),
     "tmem": (1, 256, 1),
     "mma": (1, 128, 1),
@@ -57,44 +61,52 @@ NUM_WORDS = 64
 
 @dataclass(frozen=True)
 class Variant:
-    """A kernel as it is run. kinds: the reports wanted; none where it is right."""
+    """A kernel as it is run. level: of the hazard checks. kinds: the reports wanted; none where it is right."""
 
     kernel: str
     name: str
     text: str
+    level: int
     kinds: tuple[str, ...] = ()
 
+    def __str__(self) -> str:
+        return f"{self.kernel}: {self.name}{', strict' if self.level == STRICT else ''}"
 
-def spoilt(lines: list[str], idx: int) -> Iterator[tuple[str, str, str]]:
-    """(name, replacement of the line, kinds joined by |) for each annotation of a line."""
+
+def spoilt(lines: list[str], idx: int) -> Iterator[tuple[str, str, int, str]]:
+    """(name, replacement of the line, level, kinds joined by |) for each annotation of a line."""
     code, *notes = re.sub(r"^\s*// ", " // ", lines[idx]).split(" // ")
     for note in notes:
         if match := re.fullmatch(r"needed: (\S+)", note):
-            yield f"without line {idx + 1}: {code.strip()}", "", match[1]
+            yield f"without line {idx + 1}: {code.strip()}", "", ON, match[1]
+        elif match := re.fullmatch(r"strict: (\S+)", note):
+            yield f"without line {idx + 1}: {code.strip()}", "", ON, ""
+            yield f"without line {idx + 1}: {code.strip()}", "", STRICT, match[1]
         elif match := re.fullmatch(r"dropped: (.*) -> (\S+)", note):
-            yield f"line {idx + 1} dropped: {code.strip()}", match[1], match[2]
+            yield f"line {idx + 1} dropped: {match[1]}", match[1], ON, match[2]
         elif match := re.fullmatch(r"wrong: (.*) -> (\S+)", note):
-            yield f"line {idx + 1} added: {match[1]}", match[1], match[2]
+            yield f"line {idx + 1} added: {match[1]}", match[1], ON, match[2]
         elif note in ("redundant", "harmless"):
-            yield f"{note} line {idx + 1}: {code.strip()}", "", ""
+            yield f"{note} line {idx + 1}: {code.strip()}", "", ON, ""
         elif match := re.fullmatch(r"enough: (.*)", note):
-            yield f"line {idx + 1} mended: {match[1]}", match[1], ""
+            yield f"line {idx + 1} mended: {match[1]}", match[1], ON, ""
 
 
 def variants(kernel: str) -> Iterator[Variant]:
     text = (FOLDER / f"{kernel}.ptx").read_text()
-    yield Variant(kernel, "right", text)
+    yield Variant(kernel, "right", text, ON)
+    yield Variant(kernel, "right", text, STRICT)
     lines = text.split("\n")
     for idx in range(len(lines)):
-        for name, line, kinds in spoilt(lines, idx):
+        for name, line, level, kinds in spoilt(lines, idx):
             changed = "\n".join([*lines[:idx], line, *lines[idx + 1 :]])
-            yield Variant(kernel, name, changed, tuple(filter(None, kinds.split("|"))))
+            yield Variant(kernel, name, changed, level, tuple(filter(None, kinds.split("|"))))
 
 
 VARIANTS = [variant for path in sorted(FOLDER.glob("*.ptx")) for variant in variants(path.stem)]
 
 
-def launch(emulator: Emulator, variant: Variant, schedule: Schedule) -> int:
+def launch(emulator: Emulator, variant: Variant, schedule: tuple[int, int]) -> int:
     """Runs the kernel; the fingerprint of its happens-before order."""
     arch = re.search(r"^\.target (\w+)", variant.text, re.MULTILINE)
     assert arch is not None
@@ -107,12 +119,13 @@ def launch(emulator: Emulator, variant: Variant, schedule: Schedule) -> int:
     grid, block, cluster = SHAPES[variant.kernel]
     shape = Launch((grid, 1, 1), (block, 1, 1), (cluster, 1, 1))
     try:
-        return run(emulator, library.kernel("hazard_kernel"), shape, pointers, tensors, schedule).hb_fingerprint
+        options = Schedule(*schedule, hazards=variant.level)
+        return run(emulator, library.kernel("hazard_kernel"), shape, pointers, tensors, options).hb_fingerprint
     finally:
         emulator.check(emulator.lib.cuLibraryUnload(library.handle))
 
 
-@pytest.mark.parametrize("variant", VARIANTS, ids=lambda v: f"{v.kernel}: {v.name}")
+@pytest.mark.parametrize("variant", VARIANTS, ids=str)
 def test_reported_or_right(emulator: Emulator, variant: Variant):
     for schedule in SCHEDULES:
         if not variant.kinds:
@@ -125,7 +138,7 @@ def test_reported_or_right(emulator: Emulator, variant: Variant):
         assert kind in variant.kinds, f"{schedule}: {caught.value.text}"
 
 
-@pytest.mark.parametrize("variant", [v for v in VARIANTS if not v.kinds], ids=lambda v: f"{v.kernel}: {v.name}")
+@pytest.mark.parametrize("variant", [v for v in VARIANTS if not v.kinds], ids=str)
 def test_fingerprint_tells_what_is_ordered(emulator: Emulator, variant: Variant):
     right = next(v for v in VARIANTS if v.kernel == variant.kernel)
     is_same = launch(emulator, variant, SCHEDULES[0]) == launch(emulator, right, SCHEDULES[0])

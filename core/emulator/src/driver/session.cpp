@@ -15,7 +15,7 @@ opdeck_emu_options plain_options() {
   opdeck_emu_options options{};
   options.struct_size = sizeof options;
   options.schedule = OPDECK_EMU_EAGER;
-  options.hazards = 1;
+  options.hazards = OPDECK_EMU_HAZARDS_ON;
   options.max_warp_instructions = kDefaultWatchdog;
   return options;
 }
@@ -31,6 +31,9 @@ opdeck_emu_options checked_options(const opdeck_emu_options* given, const opdeck
   if (options.schedule < OPDECK_EMU_EAGER || options.schedule > OPDECK_EMU_RANDOM)
     throw EmulatorError(Fault::invalid_value, "options: schedule " + std::to_string(options.schedule) +
                                                   " is not eager (0), lazy (1) or random (2)");
+  if (options.hazards < OPDECK_EMU_HAZARDS_OFF || options.hazards > OPDECK_EMU_HAZARDS_STRICT)
+    throw EmulatorError(Fault::invalid_value,
+                        "options: hazards " + std::to_string(options.hazards) + " is not off (0), on (1) or strict (2)");
   if (options.max_warp_instructions == 0) options.max_warp_instructions = defaults.max_warp_instructions;
   if (options.profile == 0) options.profile = defaults.profile;
   return options;

@@ -13,6 +13,7 @@ namespace opdeck::emu {
 
 enum class AgentKind : uint8_t {
   warp,         // generic proxy, program order
+  mbarrier_init,  // mbarrier.init of a warp: a fence may release these alone
   thread_copy,  // cp.async of a warp: generic proxy
   bulk_load,    // bulk copies that signal one mbarrier (its shared address is the key)
   bulk_read,    // shared memory as the source of the bulk groups of one lane (the key)
@@ -32,7 +33,9 @@ struct Agent {
   uint32_t num_accesses = 0;                // noted in the fingerprint
   std::vector<uint32_t> accesses_by_time;   // num_accesses at the end of each past time
 
-  bool is_generic() const { return kind == AgentKind::warp || kind == AgentKind::thread_copy; }
+  bool is_generic() const {
+    return kind == AgentKind::warp || kind == AgentKind::mbarrier_init || kind == AgentKind::thread_copy;
+  }
 };
 
 class AgentTable {
@@ -93,6 +96,17 @@ struct Actor {
   bool in_order = false;     // earlier operations of the same agent are ordered before this one
   bool async_proxy = false;  // generic writes must have passed a proxy fence
   Site site;
+  const VectorClock* order = nullptr;  // what it comes after; NULL: all that it knows
+
+  // The same, where not all that it knows of is ordered before it.
+  Actor in_order_of(const VectorClock& clock) const {
+    Actor actor = *this;
+    actor.order = &clock;
+    return actor;
+  }
+  bool is_after(Epoch epoch) const {
+    return (in_order && epoch.agent() == now.agent()) || (order != nullptr ? *order : knows->all).covers(epoch);
+  }
 };
 
 }  // namespace opdeck::emu

@@ -9,7 +9,7 @@ namespace opdeck::emu {
 // One CTA's part of a load: `box` and `mbarrier` name the CTA that gets the data and the one that is signalled.
 Signal ClusterHazards::load_bulk(Warp& warp, const SharedBox& box, uint32_t mbarrier_address) {
   const Knowledge& knows = state(warp).knows;
-  mbarrier(knows, mbarrier_address);
+  fenced_mbarrier(knows, mbarrier_address);
   const AgentId agent = agents_.find_or_add(AgentKind::bulk_load, shared_rank(mbarrier_address), 0, mbarrier_address);
   const Actor actor{agents_.tick(agent), &knows, false, true, site(warp)};
   seal(state(warp));
@@ -22,7 +22,7 @@ Signal ClusterHazards::load_bulk(Warp& warp, const SharedBox& box, uint32_t mbar
 // Shared memory to another CTA's: the mbarrier's completion covers the read of the source too.
 Signal ClusterHazards::copy_bulk(Warp& warp, const SharedBox& from, uint32_t to, uint32_t mbarrier_address) {
   const Knowledge& knows = state(warp).knows;
-  mbarrier(knows, mbarrier_address);
+  fenced_mbarrier(knows, mbarrier_address);
   const AgentId agent = agents_.find_or_add(AgentKind::bulk_load, shared_rank(mbarrier_address), 0, mbarrier_address);
   const Actor actor{agents_.tick(agent), &knows, false, true, site(warp)};
   seal(state(warp));

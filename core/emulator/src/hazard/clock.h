@@ -60,6 +60,8 @@ class VectorClock {
 struct Knowledge {
   VectorClock all;
   VectorClock fenced;  // of that, what a fence.proxy.async has made visible to the async proxy
+  // The operations of tcgen05 that are ordered before what is executed next. A relaxed arrival passes these on too.
+  VectorClock tensor;
   mutable bool is_hashed = false;
   mutable uint64_t hash = 0;  // AgentTable::hash keeps it here
 
@@ -74,6 +76,7 @@ struct Knowledge {
   void join(const Knowledge& other) {
     all.join(other.all);
     fenced.join(other.fenced);
+    tensor.join(other.tensor);
     is_hashed = false;
   }
   void meet(const Knowledge& other) {
@@ -84,6 +87,7 @@ struct Knowledge {
   void clear() {
     all.clear();
     fenced.clear();
+    tensor.clear();
     is_hashed = false;
   }
 };

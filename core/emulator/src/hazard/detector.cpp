@@ -12,7 +12,8 @@ constexpr uint32_t kTmemCells = TmemView::num_columns * TmemView::num_lanes / kT
 }  // namespace
 
 ClusterHazards::ClusterHazards(Launch& launch, Cluster& cluster)
-    : launch_(launch), cluster_(cluster), num_warps_(launch.shape.num_warps()),
+    : launch_(launch), cluster_(cluster), level_(static_cast<HazardLevel>(launch.options.hazards)),
+      num_warps_(launch.shape.num_warps()),
       granule_bytes_(launch.program.narrowest_shared_bytes) {
   if (launch.program.ops.size() > Site::kMaxOps)
     throw EmulatorError(Fault::failed, "hazard checks: more than " + std::to_string(Site::kMaxOps) + " instructions");
@@ -24,12 +25,13 @@ ClusterHazards::ClusterHazards(Launch& launch, Cluster& cluster)
   warps_.resize(size_t{cluster.num_ctas()} * num_warps_);
   for (const auto& cta : cluster.ctas) {
     ctas_.push_back(std::make_unique<CtaState>(
-        CtaState{Shadow(agents_, (cta->shared_bytes() + granule_bytes_ - 1) / granule_bytes_), Shadow(agents_, kTmemCells), {}, {}}));
+        CtaState{Shadow(agents_, (cta->shared_bytes() + granule_bytes_ - 1) / granule_bytes_), Shadow(agents_, kTmemCells), {}, {}, {}}));
     for (const Warp& warp : cta->warps) {
       WarpState& s = state(warp);
       s.agent = agents_.find_or_add(AgentKind::warp, cta->rank, warp.warp_idx);
       s.written_registers.assign(launch.program.followed_registers.size(), 0);
       s.knows.learn(s.agent, agents_.now(s.agent).time());
+      s.mbarrier_init = agents_.find_or_add(AgentKind::mbarrier_init, cta->rank, warp.warp_idx);
       s.tmem_load = agents_.find_or_add(AgentKind::tmem_load, cta->rank, warp.warp_idx);
       s.tmem_store = agents_.find_or_add(AgentKind::tmem_store, cta->rank, warp.warp_idx);
       s.thread_copies.agent = agents_.find_or_add(AgentKind::thread_copy, cta->rank, warp.warp_idx);
@@ -89,12 +91,6 @@ void ClusterHazards::shared_box(const Actor& actor, const SharedBox& box, bool w
 
 void ClusterHazards::touch_remote(const Actor& actor, uint32_t rank) {
   ctas_[rank]->touches[actor.now.agent()] = {actor.now, actor.site};
-}
-
-void ClusterHazards::fence_async_proxy(Warp& warp) {
-  WarpState& s = state(warp);
-  s.knows.fence();
-  seal(s);
 }
 
 }  // namespace opdeck::emu

@@ -7,8 +7,9 @@
 // asynchronous operation knows what its issuer knew; a completion (mbarrier, wait_group, tcgen05.wait) passes it on.
 // Two accesses of one location, one of them a write, must be ordered by that knowledge. The async proxy must besides have a
 // fence.proxy.async between a generic write and itself; a generic read before an asynchronous write needs none, since
-// an mbarrier orders it. tcgen05.fence is not asked for where tcgen05.wait or a register dependency and a barrier order the
-// accesses. Source: PTX ISA, "Memory Consistency Model", "Async proxy", "tcgen05: Memory Consistency Model Extensions".
+// an mbarrier orders it. Tensor memory has an order of its own (fences.cpp), which tcgen05.fence makes; only the strict level
+// asks for those fences. Source: PTX ISA, "Memory Consistency Model", "Async proxy", "Memory Consistency Model for 5th
+// generation of TensorCore operations".
 // Limits: the lanes of a warp are one agent. cp.async groups are a warp's, not a lane's.
 #pragma once
 
@@ -31,6 +32,16 @@
 
 namespace opdeck::emu {
 
+// on: what NVIDIA's own kernels keep to. strict: the letter of the PTX ISA.
+enum class HazardLevel : int32_t {
+  off = OPDECK_EMU_HAZARDS_OFF,
+  on = OPDECK_EMU_HAZARDS_ON,
+  strict = OPDECK_EMU_HAZARDS_STRICT
+};
+
+// Of an arrival or a wait. A relaxed one orders executions, but no accesses of memory unless a fence stands before (behind) it.
+enum class Semantics : uint8_t { synchronizing, relaxed };
+
 // reduction: an atomic that returns nothing.
 enum class AccessMode : uint8_t { read, write, strong_read, strong_write, atomic, reduction };
 
@@ -52,7 +63,13 @@ class ClusterHazards {
 
   // ---- generic proxy (detector.cpp)
   void access_shared(Warp& warp, uint32_t address, uint32_t num_bytes, AccessMode mode);
+
+  // ---- fences (fences.cpp)
   void fence_async_proxy(Warp& warp);
+  void fence_mbarrier_init(Warp& warp);
+  void fence_memory(Warp& warp);           // sc, acq_rel, membar
+  void fence_before_thread_sync(Warp& warp);  // of tcgen05
+  void fence_after_thread_sync(Warp& warp);
 
   // ---- global memory (global_access.cpp)
   void access_global(Warp& warp, uint64_t address, uint32_t num_bytes, AccessMode mode);
@@ -69,14 +86,14 @@ class ClusterHazards {
   // ---- barriers (sync.cpp)
   void init_mbarrier(Warp& warp, uint32_t address);
   void invalidate_mbarrier(Warp& warp, uint32_t address);
-  void arrive_mbarrier(Warp& warp, uint32_t address);  // call before the arrival is counted
+  void arrive_mbarrier(Warp& warp, uint32_t address, Semantics semantics);  // call before the arrival is counted
   void signal_mbarrier(uint32_t address, const Signal& signal);  // the same of an asynchronous operation
-  void wait_mbarrier(Warp& warp, uint32_t address, uint32_t parity);  // call when the phase is complete
+  void wait_mbarrier(Warp& warp, uint32_t address, uint32_t parity, Semantics semantics);  // when the phase is complete
   void change_mbarrier_tx(Warp& warp, uint32_t address);  // expect_tx and complete_tx; call before they are counted
   void use_mbarrier(Warp& warp, uint32_t address);  // an asynchronous operation will signal it
   void arrive_barrier(Warp& warp, uint32_t barrier_idx, uint64_t generation);
   void wait_barrier(Warp& warp, uint32_t barrier_idx, uint64_t generation);
-  void arrive_cluster_barrier(Warp& warp, uint64_t generation);
+  void arrive_cluster_barrier(Warp& warp, uint64_t generation, Semantics semantics);
   void wait_cluster_barrier(Warp& warp, uint64_t generation);
 
   // ---- bulk copies (bulk.cpp)
@@ -127,8 +144,10 @@ class ClusterHazards {
     Epoch epoch;
   };
   struct WarpState {
-    AgentId agent = 0, tmem_load = 0, tmem_store = 0;
+    AgentId agent = 0, mbarrier_init = 0, tmem_load = 0, tmem_store = 0;
     Knowledge knows;
+    Knowledge released, acquirable;  // by the last fence before a relaxed arrival; by the first behind a relaxed wait
+    VectorClock tensor_order;        // strict: the operations of tcgen05 that its next ones come after
     std::vector<PendingLoad> tmem_loads;
     std::map<uint32_t, GroupStream> bulk;  // by lane
     GroupStream thread_copies, wgmma;
@@ -137,7 +156,7 @@ class ClusterHazards {
   struct SyncPoint {
     std::array<uint64_t, 2> generations{};
     std::array<Knowledge, 2> passed;
-    void release(uint64_t generation, const Knowledge& knows);
+    Knowledge& released(uint64_t generation);  // what its arrivals pass on
     const Knowledge& of(uint64_t generation) const { return passed[generation & 1]; }
   };
   struct Touch {
@@ -147,17 +166,19 @@ class ClusterHazards {
   struct MbarrierState {
     SyncPoint sync;
     uint64_t generation = 0;
-    Epoch init;
+    Epoch init, init_fence;
     Site init_site;
     std::vector<Touch> waits;  // that found the phase before the one in progress complete: the last of each warp
-    VectorClock tx_changes;    // what those who changed the phase's tx-count knew
+    VectorClock relaxed;       // what those knew who took part in the phase without passing it on
   };
   struct Pipe {
     AgentId agent;
     Knowledge knows;
+    VectorClock order;  // the operations of tcgen05 that its next ones come after
   };
   struct CtaState {
     Shadow shared, tmem;
+    std::array<Touch, TmemAllocator::kNumBlocks> allocations;  // of tensor memory
     std::array<SyncPoint, 16> barriers;
     std::map<AgentId, Touch> touches;  // of its shared memory, by agents of other CTAs: the last of each
   };
@@ -172,9 +193,18 @@ class ClusterHazards {
     s.knows.is_hashed = false;
   }
   void note(const Actor& actor, uint64_t where);
+  const VectorClock& tensor_order(const WarpState& s) const {
+    return level_ == HazardLevel::strict ? s.tensor_order : s.knows.tensor;
+  }
+  VectorClock& tensor_order(WarpState& s) { return level_ == HazardLevel::strict ? s.tensor_order : s.knows.tensor; }
+  void fence_own_mbarriers(WarpState& s);
+  void release(WarpState& s, Knowledge& passed, Semantics semantics);
+  void acquire(WarpState& s, const Knowledge& passed, Semantics semantics);
 
   void shared_range(const Actor& actor, uint32_t address, uint32_t num_bytes, bool writes);
   void shared_box(const Actor& actor, const SharedBox& box, bool writes);
+  Actor tensor_actor(Warp& warp, Epoch now);
+  void check_allocation(const Actor& actor, uint32_t rank, uint32_t column, uint32_t num_columns) const;
   void tmem_range(const Actor& actor, uint32_t rank, uint32_t lane, uint32_t num_lanes, uint32_t column,
                   uint32_t num_columns, bool writes);
   void tmem_access(const Actor& actor, uint32_t rank, const TmemAccess& access, uint32_t address, bool writes);
@@ -194,10 +224,12 @@ class ClusterHazards {
   Epoch moment(Warp& warp);
   void check_waits(uint32_t address, const MbarrierState& m) const;
   MbarrierState& mbarrier(const Knowledge& knows, uint32_t address);
+  MbarrierState& fenced_mbarrier(const Knowledge& knows, uint32_t address);
   MbarrierState& advance_mbarrier(uint32_t address);
 
   // ---- report.cpp
   [[noreturn]] void fail(const Conflict& conflict, const Actor& actor, Memory memory, uint32_t rank, bool writes) const;
+  [[noreturn]] void fail_allocation(const Actor& actor, uint32_t rank, uint32_t column, const Touch& allocation) const;
   std::string conflict_kind(const Conflict& conflict, const Actor& actor, Memory memory, uint32_t rank) const;
   std::string place_text(Memory memory, uint32_t rank, size_t cell_idx) const;
   std::string describe(Epoch epoch, Site site) const;
@@ -208,6 +240,7 @@ class ClusterHazards {
 
   Launch& launch_;
   Cluster& cluster_;
+  HazardLevel level_;
   AgentTable agents_;
   uint32_t num_warps_;
   uint32_t granule_bytes_;

@@ -8,7 +8,8 @@ namespace {
 
 const char* agent_text(AgentKind kind) {
   switch (kind) {
-    case AgentKind::warp: return "";
+    case AgentKind::warp:
+    case AgentKind::mbarrier_init: return "";
     case AgentKind::thread_copy: return "the asynchronous copy ";
     case AgentKind::bulk_load: return "the bulk load ";
     case AgentKind::bulk_read:
@@ -55,10 +56,17 @@ std::string ClusterHazards::conflict_kind(const Conflict& conflict, const Actor&
   // The other access's own warp does not know that it has ended: it is not waited for at all.
   const AgentKind kind = agents_[conflict.other.agent()].kind;
   const Site& site = conflict.other_site;
-  const bool awaited = warps_[site.rank() * num_warps_ + site.warp_idx()].knows.all.covers(conflict.other);
+  const WarpState& issuer = warps_[site.rank() * num_warps_ + site.warp_idx()];
+  const bool awaited = tensor_order(issuer).covers(conflict.other);
   if (kind == AgentKind::tmem_store && !awaited) return "missing-wait-st";
   if (kind == AgentKind::tmem_load && !awaited) return "missing-wait-ld";
-  return "tmem-race";
+  return actor.knows->all.covers(conflict.other) ? "missing-tensor-fence" : "tmem-race";
+}
+
+void ClusterHazards::fail_allocation(const Actor& actor, uint32_t rank, uint32_t column, const Touch& allocation) const {
+  fail(actor.knows->all.covers(allocation.epoch) ? "missing-tensor-fence" : "tmem-use-before-alloc",
+       "this access of tensor memory column " + std::to_string(column) + " of " + cta_text(rank) +
+           " is not ordered after its allocation by " + describe(allocation.epoch, allocation.site));
 }
 
 void ClusterHazards::fail(const Conflict& conflict, const Actor& actor, Memory memory, uint32_t rank, bool writes) const {

@@ -8,7 +8,7 @@ namespace opdeck::emu {
 Conflict::Why Shadow::against_write(const ShadowCell& cell, const Actor& actor) const {
   if (cell.write_site.has(Site::kMbarrier) && !actor.site.has(Site::kMbarrier)) return Conflict::Why::mbarrier;
   if (cell.write_site.has(Site::kStrong) && actor.site.has(Site::kStrong)) return Conflict::Why::none;
-  if (!ordered(cell.write, actor)) return Conflict::Why::unordered;
+  if (!actor.is_after(cell.write)) return Conflict::Why::unordered;
   if (actor.async_proxy && agents_[cell.write.agent()].is_generic() && !actor.knows->fenced.covers(cell.write))
     return Conflict::Why::unfenced;
   return Conflict::Why::none;
@@ -56,7 +56,7 @@ Conflict Shadow::write(size_t first, size_t count, const Actor& actor) {
 }
 
 void Shadow::add_read(ShadowCell& cell, const Actor& actor) {
-  if (cell.read.empty() || (cell.read.agent() != Epoch::kReadSet && ordered(cell.read, actor))) {
+  if (cell.read.empty() || (cell.read.agent() != Epoch::kReadSet && actor.is_after(cell.read))) {
     cell.read = actor.now;
     cell.read_site = actor.site;
     return;
@@ -74,14 +74,14 @@ void Shadow::add_read(ShadowCell& cell, const Actor& actor) {
     cell.read = Epoch(Epoch::kReadSet, set_idx);
   }
   std::vector<Read>& reads = read_sets_[cell.read.time()];
-  std::erase_if(reads, [&](const Read& read) { return read.epoch == actor.now || ordered(read.epoch, actor); });
+  std::erase_if(reads, [&](const Read& read) { return read.epoch == actor.now || actor.is_after(read.epoch); });
   reads.push_back({actor.now, actor.site});
   cell.read_site = actor.site;
 }
 
 Conflict Shadow::against_reads(const ShadowCell& cell, const Actor& actor) const {
   const auto race = [&](Epoch epoch, Site site) {
-    return !(site.has(Site::kStrong) && actor.site.has(Site::kStrong)) && !ordered(epoch, actor);
+    return !(site.has(Site::kStrong) && actor.site.has(Site::kStrong)) && !actor.is_after(epoch);
   };
   if (cell.read.agent() != Epoch::kReadSet) {
     if (!race(cell.read, cell.read_site)) return {};

@@ -38,9 +38,6 @@ class Shadow {
     Site site;
   };
   Conflict::Why against_write(const ShadowCell& cell, const Actor& actor) const;
-  bool ordered(Epoch epoch, const Actor& actor) const {
-    return (actor.in_order && epoch.agent() == actor.now.agent()) || actor.knows->all.covers(epoch);
-  }
   void add_read(ShadowCell& cell, const Actor& actor);
   Conflict against_reads(const ShadowCell& cell, const Actor& actor) const;
   void drop_reads(ShadowCell& cell);

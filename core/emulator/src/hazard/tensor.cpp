@@ -1,5 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Tensor memory and the tensor cores. A granule of tensor memory is one column of 16 lanes.
+#include <algorithm>
+
 #include "../tensor/smem_desc.h"
 #include "detector.h"
 
@@ -13,6 +15,8 @@ constexpr uint32_t kGranulesPerColumn = TmemView::num_lanes / kGranuleLanes;
 
 void ClusterHazards::tmem_range(const Actor& actor, uint32_t rank, uint32_t lane, uint32_t num_lanes, uint32_t column,
                                 uint32_t num_columns, bool writes) {
+  if (num_columns == 0) return;
+  check_allocation(actor, rank, column, num_columns);
   Shadow& shadow = ctas_[rank]->tmem;
   const uint32_t per_column = (num_lanes + kGranuleLanes - 1) / kGranuleLanes;
   const bool dense = per_column == kGranulesPerColumn;
@@ -36,13 +40,31 @@ void ClusterHazards::tmem_access(const Actor& actor, uint32_t rank, const TmemAc
   tmem_range(actor, rank, lane + kGranuleLanes, kGranuleLanes, column + access.half_split_offset, half_columns, writes);
 }
 
+// What a warp, or its operation of that time, does with tensor memory.
+Actor ClusterHazards::tensor_actor(Warp& warp, Epoch now) {
+  WarpState& s = state(warp);
+  return Actor{now, &s.knows, true, false, site(warp)}.in_order_of(tensor_order(s));
+}
+
 void ClusterHazards::allocate_tmem(Warp& warp, uint32_t column, uint32_t num_columns) {
-  ctas_[warp.cta.rank]->tmem.forget(size_t{column} * kGranulesPerColumn, size_t{num_columns} * kGranulesPerColumn);
+  CtaState& cta = *ctas_[warp.cta.rank];
+  cta.tmem.forget(size_t{column} * kGranulesPerColumn, size_t{num_columns} * kGranulesPerColumn);
+  const Epoch now = moment(warp);
+  tensor_order(state(warp)).raise(now.agent(), now.time());
+  std::fill_n(cta.allocations.begin() + column / TmemAllocator::kBlockColumns, num_columns / TmemAllocator::kBlockColumns,
+              Touch{now, site(warp)});
 }
 
 void ClusterHazards::deallocate_tmem(Warp& warp, uint32_t column, uint32_t num_columns) {
-  tmem_range(actor_of(warp), warp.cta.rank, 0, TmemView::num_lanes, column, num_columns, true);
-  allocate_tmem(warp, column, num_columns);
+  tmem_range(tensor_actor(warp, actor_of(warp).now), warp.cta.rank, 0, TmemView::num_lanes, column, num_columns, true);
+}
+
+void ClusterHazards::check_allocation(const Actor& actor, uint32_t rank, uint32_t column, uint32_t num_columns) const {
+  const uint32_t end = (column + num_columns + TmemAllocator::kBlockColumns - 1) / TmemAllocator::kBlockColumns;
+  for (uint32_t block = column / TmemAllocator::kBlockColumns; block < end; ++block) {
+    const Touch& allocation = ctas_[rank]->allocations[block];
+    if (!actor.is_after(allocation.epoch)) fail_allocation(actor, rank, column, allocation);
+  }
 }
 
 void ClusterHazards::use_freed_tmem(const std::string& columns) const {
@@ -50,17 +72,15 @@ void ClusterHazards::use_freed_tmem(const std::string& columns) const {
 }
 
 void ClusterHazards::load_tmem(Warp& warp, const TmemAccess& access, uint32_t address) {
-  const Knowledge& knows = state(warp).knows;
   WarpState& s = state(warp);
   const Epoch now = agents_.tick(s.tmem_load);
-  tmem_access({now, &knows, true, false, site(warp)}, warp.cta.rank, access, address, false);
+  tmem_access(tensor_actor(warp, now), warp.cta.rank, access, address, false);
   std::erase_if(s.tmem_loads, [&](const PendingLoad& load) { return load.op_idx == warp.pc; });
   s.tmem_loads.push_back({warp.pc, now});
 }
 
 void ClusterHazards::store_tmem(Warp& warp, const TmemAccess& access, uint32_t address) {
-  const Knowledge& knows = state(warp).knows;
-  tmem_access({agents_.tick(state(warp).tmem_store), &knows, true, false, site(warp)}, warp.cta.rank, access, address, true);
+  tmem_access(tensor_actor(warp, agents_.tick(state(warp).tmem_store)), warp.cta.rank, access, address, true);
 }
 
 // Loads of a warp end in the order of issue.
@@ -70,29 +90,35 @@ void ClusterHazards::consume_tmem_load(Warp& warp, uint32_t load_op_idx) {
                                [&](const PendingLoad& load) { return load.op_idx == load_op_idx; });
   if (it == s.tmem_loads.end()) return;
   s.knows.learn(s.tmem_load, it->epoch.time());
+  if (level_ != HazardLevel::strict) tensor_order(s).raise(s.tmem_load, it->epoch.time());
   s.tmem_loads.erase(s.tmem_loads.begin(), it + 1);
 }
 
 void ClusterHazards::wait_tmem_loads(Warp& warp) {
   WarpState& s = state(warp);
   s.knows.learn(s.tmem_load, agents_[s.tmem_load].time);
+  tensor_order(s).raise(s.tmem_load, agents_[s.tmem_load].time);
   s.tmem_loads.clear();
 }
 
 void ClusterHazards::wait_tmem_stores(Warp& warp) {
   WarpState& s = state(warp);
   s.knows.learn(s.tmem_store, agents_[s.tmem_store].time);
+  tensor_order(s).raise(s.tmem_store, agents_[s.tmem_store].time);
 }
 
 // The tensor pipe of a CTA (pair), which now knows what the issuing warp knows.
 ClusterHazards::Pipe& ClusterHazards::pipe(Warp& warp, const Cta& first) {
-  const Knowledge& knows = state(warp).knows;
+  WarpState& s = state(warp);
   const auto [it, is_new] = pipes_.try_emplace(first.rank);
   Pipe& p = it->second;
   if (is_new) p.agent = agents_.find_or_add(AgentKind::tensor_pipe, first.rank, 0);
-  p.knows.join(knows);
-  seal(state(warp));
-  p.knows.learn(p.agent, agents_.now(p.agent).time());
+  p.knows.join(s.knows);
+  seal(s);
+  const Epoch now = agents_.now(p.agent);
+  p.knows.learn(p.agent, now.time());
+  p.order.join(tensor_order(s));
+  p.order.raise(p.agent, now.time());
   return p;
 }
 
@@ -122,7 +148,7 @@ void ClusterHazards::multiply(Warp& warp, const std::array<Cta*, 2>& ctas, const
     if (!plan.operands.a_in_tmem) for_each_a_piece(plan, read);
     for_each_b_piece(plan, read);
   }
-  umma_tmem(actor, ctas, plan);
+  umma_tmem(actor.in_order_of(p.order), ctas, plan);
 }
 
 void ClusterHazards::copy_to_tmem(Warp& warp, const std::array<Cta*, 2>& ctas, const TmemCopy& copy) {
@@ -136,7 +162,7 @@ void ClusterHazards::copy_to_tmem(Warp& warp, const std::array<Cta*, 2>& ctas, c
     for_each_operand_piece(source, Major::k, {extent.num_rows, extent.row_bytes}, [&](uint32_t offset) {
       shared_range(actor, shared_address(cta->rank, offset), 16, false);
     });
-    tmem_range(actor, cta->rank, 0, TmemView::num_lanes, tmem_column(copy.address), extent.num_columns, true);
+    tmem_range(actor.in_order_of(p.order), cta->rank, 0, TmemView::num_lanes, tmem_column(copy.address), extent.num_columns, true);
   }
 }
 
@@ -146,6 +172,7 @@ Signal ClusterHazards::commit_tensor(Warp& warp, const Cta& first, uint32_t sign
     if (rank != warp.cta.rank && (signalled_ctas >> rank & 1) != 0)
       touch_remote({agents_.now(p.agent), &p.knows, true, true, site(warp)}, rank);
   auto signal = std::make_shared<Knowledge>(p.knows);
+  signal->tensor.join(p.order);
   seal(p.agent);
   return signal;
 }

@@ -69,13 +69,14 @@ void decode_barrier(Decoding& d) {
   d.op.execute = sync ? &synchronize : &arrive;
 }
 
+template <Semantics semantics>
 Flow cluster_arrive(Warp& warp, const Op&) {
   if (!warp.aligned_but_exited()) return Flow::blocked;
   if (warp.cluster_arrived)
     throw EmulatorError(Fault::illegal_instruction, "barrier.cluster.arrive twice without a wait");
   warp.cluster_arrived = true;
   warp.cluster_ticket = warp.cta.cluster.cluster_generation;
-  if (ClusterHazards* hazards = hazards_of(warp)) hazards->arrive_cluster_barrier(warp, warp.cluster_ticket);
+  if (ClusterHazards* hazards = hazards_of(warp)) hazards->arrive_cluster_barrier(warp, warp.cluster_ticket, semantics);
   warp.cta.cluster.arrive_cluster_barrier(static_cast<uint32_t>(std::popcount(warp.live_lanes())));
   return Flow::next;
 }
@@ -91,13 +92,13 @@ Flow cluster_wait(Warp& warp, const Op&) {
 
 void decode_cluster_barrier(Decoding& d) {
   const bool arrives = d.take_one_of({"arrive", "wait"}, "action") == 0;
-  if (arrives)
-    d.take("release") || d.take("relaxed");
-  else
-    d.take("acquire");
+  const bool is_relaxed = arrives && d.take("relaxed");
+  if (!is_relaxed) d.take(arrives ? "release" : "acquire");
   d.take("aligned");
   d.require_operands(0);
-  d.op.execute = arrives ? &cluster_arrive : &cluster_wait;
+  d.op.execute = !arrives     ? &cluster_wait
+                 : is_relaxed ? &cluster_arrive<Semantics::relaxed>
+                              : &cluster_arrive<Semantics::synchronizing>;
 }
 
 }  // namespace

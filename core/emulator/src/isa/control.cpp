@@ -104,17 +104,22 @@ void decode_griddepcontrol(Decoding& d) {
   d.op.execute = &nothing;
 }
 
-Flow fence_async_proxy(Warp& warp, const Op&) {
-  if (ClusterHazards* hazards = hazards_of(warp)) hazards->fence_async_proxy(warp);
+template <void (ClusterHazards::*tell)(Warp&)>
+Flow fence(Warp& warp, const Op&) {
+  if (ClusterHazards* hazards = hazards_of(warp)) (hazards->*tell)(warp);
   return Flow::next;
 }
+constexpr Execute fence_async_proxy = &fence<&ClusterHazards::fence_async_proxy>;
+constexpr Execute fence_memory = &fence<&ClusterHazards::fence_memory>;
 
 void decode_membar(Decoding& d) {
   d.op.execute = &nothing;
-  if (!d.take("proxy"))
+  if (!d.take("proxy")) {
     d.context.program.clusters_communicate |= d.take_one_of({"cta", "gl", "sys", "gpu"}, "level") != 0;
-  else if (d.take_one_of({"alias", "async", "async.global"}, "proxy") == 1)
-    d.op.execute = &fence_async_proxy;
+    d.op.execute = fence_memory;
+  } else if (d.take_one_of({"alias", "async", "async.global"}, "proxy") == 1) {
+    d.op.execute = fence_async_proxy;
+  }
 }
 
 // fence.proxy.tensormap::generic makes a map written by the kernel visible; there is nothing to do as maps are read
@@ -122,7 +127,7 @@ void decode_membar(Decoding& d) {
 void decode_proxy_fence(Decoding& d) {
   if (d.take("alias")) return;
   if (d.take("async")) {
-    if (!d.take("global")) d.op.execute = &fence_async_proxy;
+    if (!d.take("global")) d.op.execute = fence_async_proxy;
     d.take("shared::cta") || d.take("shared::cluster");
     return;
   }
@@ -141,8 +146,10 @@ void decode_fence(Decoding& d) {
   if (d.take("mbarrier_init")) {
     d.take_one_of({"release"}, "ordering");
     d.take_one_of({"cluster"}, "scope");
+    d.op.execute = &fence<&ClusterHazards::fence_mbarrier_init>;
     return;
   }
+  d.op.execute = fence_memory;
   d.take("sc") || d.take("acq_rel") || d.take("acquire") || d.take("release");
   d.take("sync_restrict::shared::cluster") || d.take("sync_restrict::shared::cta");
   d.context.program.clusters_communicate |= d.take_one_of({"cta", "cluster", "gpu", "sys"}, "scope") >= 2;

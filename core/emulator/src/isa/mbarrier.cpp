@@ -23,6 +23,7 @@ struct MbarrierDetail {
   uint32_t count_row = 0;
   uint32_t tx_row = 0;
   uint32_t parity_row = 0;
+  Semantics semantics = Semantics::synchronizing;
 };
 const MbarrierDetail& detail_of(const Op& op) { return *static_cast<const MbarrierDetail*>(op.detail); }
 
@@ -66,9 +67,9 @@ Flow invalidate(Warp& warp, const Op& op) {
 }
 
 // Lanes mostly arrive at one mbarrier: what the warp passes on is the same for all.
-void release(Warp& warp, uint32_t address, uint32_t& released) {
+void release(Warp& warp, uint32_t address, Semantics semantics, uint32_t& released) {
   if (ClusterHazards* hazards = hazards_of(warp); hazards != nullptr && address != released)
-    hazards->arrive_mbarrier(warp, address);
+    hazards->arrive_mbarrier(warp, address, semantics);
   released = address;
 }
 
@@ -85,7 +86,7 @@ Flow arrive(Warp& warp, const Op& op) {
     const int32_t bytes = expects ? static_cast<int32_t>(warp.row<uint32_t>(detail.tx_row)[lane]) : 0;
     Cluster& cluster = warp.cta.cluster;
     cluster.read_mbarrier(address);  // throws when there is none
-    release(warp, address, released);
+    release(warp, address, detail.semantics, released);
     const uint64_t state =
         drops ? cluster.arrive_drop_mbarrier(address, count, bytes) : cluster.arrive_mbarrier(address, count, bytes);
     if (detail.has_state) warp.row<uint64_t>(detail.state_row)[lane] = state;
@@ -101,7 +102,7 @@ Flow arrive_without_completing(Warp& warp, const Op& op) {
     const uint32_t address = barrier_address(warp, detail, lane), count = warp.row<uint32_t>(detail.count_row)[lane];
     if (warp.cta.cluster.read_mbarrier(address).pending <= count)
       throw EmulatorError(Fault::illegal_instruction, "mbarrier.arrive.noComplete would complete the phase");
-    release(warp, address, released);
+    release(warp, address, detail.semantics, released);
     const uint64_t state = warp.cta.cluster.arrive_mbarrier(address, count, 0);
     warp.row<uint64_t>(detail.state_row)[lane] = state;
   });
@@ -139,7 +140,7 @@ uint32_t lanes_done(Warp& warp, const MbarrierDetail& detail, uint32_t& waiting_
       last_done = warp.cta.cluster.read_mbarrier(address).parity_done(parity);
       last_address = address;
       last_parity = parity;
-      if (last_done && hazards != nullptr) hazards->wait_mbarrier(warp, address, parity);
+      if (last_done && hazards != nullptr) hazards->wait_mbarrier(warp, address, parity, detail.semantics);
     }
     if (last_done) {
       done |= 1u << lane;
@@ -170,8 +171,10 @@ Flow try_wait(Warp& warp, const Op& op) {
   return answer(warp, op, done);
 }
 
-void take_ordering(Decoding& d) {
-  if (d.take("acquire") || d.take("release") || d.take("relaxed")) d.take_one_of({"cta", "cluster"}, "scope");
+Semantics take_semantics(Decoding& d) {
+  const bool is_relaxed = d.take("relaxed");
+  if (is_relaxed || d.take("acquire") || d.take("release")) d.take_one_of({"cta", "cluster"}, "scope");
+  return is_relaxed ? Semantics::relaxed : Semantics::synchronizing;
 }
 void take_space(Decoding& d, MbarrierDetail& detail) {
   if (d.take("shared") || d.take("shared::cta")) return;
@@ -206,7 +209,7 @@ void decode_inval(Decoding& d) {
 
 void decode_arrive_without_completing(Decoding& d) {
   MbarrierDetail detail;
-  take_ordering(d);
+  detail.semantics = take_semantics(d);
   take_space(d, detail);
   take_width(d);
   d.require_operands(3);
@@ -229,7 +232,7 @@ void decode_arrive(Decoding& d) {
   if (!drops && d.take("noComplete")) return decode_arrive_without_completing(d);
   MbarrierDetail detail;
   const bool expects = d.take("expect_tx");
-  take_ordering(d);
+  detail.semantics = take_semantics(d);
   take_space(d, detail);
   take_width(d);
   size_t i = 0;
@@ -252,9 +255,9 @@ void decode_arrive(Decoding& d) {
 template <int32_t sign>
 void decode_tx(Decoding& d) {
   MbarrierDetail detail;
-  take_ordering(d);
+  take_semantics(d);
   take_space(d, detail);
-  take_ordering(d);  // ptxas takes it on either side of the space
+  take_semantics(d);  // ptxas takes it on either side of the space
   take_width(d);
   d.require_operands(2);
   detail.address = d.address(size_t{0});
@@ -266,7 +269,7 @@ template <bool may_block>
 void decode_wait(Decoding& d) {
   MbarrierDetail detail;
   const bool by_parity = d.take("parity");
-  take_ordering(d);
+  detail.semantics = take_semantics(d);
   take_space(d, detail);
   take_width(d);
   d.require_operands(3, may_block ? 4 : 3);  // the fourth is a time limit

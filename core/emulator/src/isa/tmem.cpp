@@ -261,10 +261,16 @@ void decode_wait_st(Decoding& d) {
   d.op.execute = &wait_stores;
 }
 
+template <void (ClusterHazards::*tell)(Warp&)>
+Flow fence(Warp& warp, const Op&) {
+  if (ClusterHazards* hazards = hazards_of(warp)) (hazards->*tell)(warp);
+  return Flow::next;
+}
+template <void (ClusterHazards::*tell)(Warp&)>
 void decode_fence(Decoding& d) {
   require_tcgen05(d);
   d.require_operands(0);
-  d.op.execute = +[](Warp&, const Op&) { return Flow::next; };
+  d.op.execute = &fence<tell>;
 }
 
 struct CopyDetail {
@@ -337,8 +343,8 @@ void add_tmem_instructions(InstructionTable& table) {
   table["tcgen05.st"] = {decode_st, "tcgen05.st"};
   table["tcgen05.wait::ld"] = {decode_wait_ld, "tcgen05.wait"};
   table["tcgen05.wait::st"] = {decode_wait_st, "tcgen05.wait"};
-  table["tcgen05.fence::before_thread_sync"] = {decode_fence, "tcgen05.fence"};
-  table["tcgen05.fence::after_thread_sync"] = {decode_fence, "tcgen05.fence"};
+  table["tcgen05.fence::before_thread_sync"] = {decode_fence<&ClusterHazards::fence_before_thread_sync>, "tcgen05.fence"};
+  table["tcgen05.fence::after_thread_sync"] = {decode_fence<&ClusterHazards::fence_after_thread_sync>, "tcgen05.fence"};
   table["tcgen05.cp"] = {decode_cp, "tcgen05.cp"};
 }
 

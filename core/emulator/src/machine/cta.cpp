@@ -160,7 +160,7 @@ Cluster::Cluster(Launch& owner, std::array<uint32_t, 3> cluster_index) : launch(
         ctas.push_back(std::make_unique<Cta>(
             *this, rank,
             std::array<uint32_t, 3>{index[0] * extent[0] + x, index[1] * extent[1] + y, index[2] * extent[2] + z}));
-  if (launch.options.hazards != 0) hazards = std::make_unique<ClusterHazards>(launch, *this);
+  if (launch.options.hazards != OPDECK_EMU_HAZARDS_OFF) hazards = std::make_unique<ClusterHazards>(launch, *this);
 }
 
 Cluster::~Cluster() = default;
