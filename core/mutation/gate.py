@@ -2,6 +2,7 @@
 """gate.py: do the emulator's checks notice when a kernel lacks one of its synchronisations?
 
 Who calls it: tests/mutation; authors of kernels, to test their own.
+Hazards are checked at the strict level, that of the PTX ISA's letter.
 A mutant is caught by an error of the emulator (a hazard, a deadlock, ...), by a wrong result, or by a result that
 depends on the schedule. It is vacuous, and only then may it stay uncaught, when the instruction is never executed on
 any problem, or when without it the results and the happens-before order of all accesses (hb_fingerprint) stay as they
@@ -51,7 +52,6 @@ class Fate(enum.Enum):
 
     CAUGHT = "caught"
     VACUOUS = "vacuous"
-    UNCHECKED = "unchecked"
     SURVIVED = "SURVIVED"
 
 
@@ -107,8 +107,6 @@ class MutationGate:
                 changes += _changes(self._intact[problem.name], runs[0])
         if not self._is_executed(mutant):
             return Verdict(mutant, Fate.VACUOUS, "never executed")
-        if mutant.rule.unchecked:
-            return Verdict(mutant, Fate.UNCHECKED, mutant.rule.unchecked)
         if changes:
             return Verdict(mutant, Fate.SURVIVED, changes[0])
         return Verdict(mutant, Fate.VACUOUS, "same results, same happens-before order")

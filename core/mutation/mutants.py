@@ -46,18 +46,12 @@ def _trap(statement: Statement) -> str:
 
 @dataclass(frozen=True)
 class Rule:
-    """How one kind of instruction is left out. opcode: matched from its start.
-
-    unchecked: why the emulator's hazard checks do not ask for the instruction, "" where they do.
-    """
+    """How one kind of instruction is left out. opcode: matched from its start."""
 
     kind: str
     opcode: str
     edit: Callable[[Statement], str]
-    unchecked: str = ""
 
-
-_TCGEN05_FENCE = "tcgen05.wait or a register dependency, and a barrier, are taken for enough"
 
 RULES = (
     Rule("mbarrier wait", r"mbarrier\.(?:try|test)_wait\b", _true_at_once),
@@ -65,7 +59,7 @@ RULES = (
     Rule("expect_tx of an arrive", r"mbarrier\.arrive(?:_drop)?\.expect_tx\b", _without_expect_tx),
     Rule("expect_tx", r"mbarrier\.expect_tx\b", _deleted),
     Rule("complete_tx", r"mbarrier\.complete_tx\b", _deleted),
-    Rule("mbarrier_init fence", r"fence\.mbarrier_init\b", _deleted, "the barrier behind it is taken for enough"),
+    Rule("mbarrier_init fence", r"fence\.mbarrier_init\b", _deleted),
     Rule("proxy fence", r"fence\.proxy\b", _deleted),
     Rule("fence", r"(?:fence\.(?:sc|acq_rel|acquire|release|cta|cluster|gpu|sys)|membar)\b", _deleted),
     Rule("barrier", r"(?:bar|barrier)(?:\.warp|\.cta)?\.(?:sync|arrive|red)\b", _deleted),
@@ -75,14 +69,14 @@ RULES = (
     Rule("bulk wait_group", r"cp\.async\.bulk\.wait_group\b", _deleted),
     Rule("cp.async commit", r"cp\.async\.(?:commit_group|mbarrier\.arrive)\b", _deleted),
     Rule("cp.async wait", r"cp\.async\.wait_(?:group|all)\b", _deleted),
-    Rule("wgmma fence", r"wgmma\.fence\b", _deleted, "accesses of its registers are not followed"),
+    Rule("wgmma fence", r"wgmma\.fence\b", _deleted),
     Rule("wgmma commit_group", r"wgmma\.commit_group\b", _deleted),
     Rule("wgmma wait_group", r"wgmma\.wait_group\b", _deleted),
     Rule("tcgen05 commit", r"tcgen05\.commit\b", _deleted),
     Rule("tcgen05 wait::ld", r"tcgen05\.wait::ld\b", _deleted),
     Rule("tcgen05 wait::st", r"tcgen05\.wait::st\b", _deleted),
-    Rule("tcgen05 fence before", r"tcgen05\.fence::before_thread_sync\b", _deleted, _TCGEN05_FENCE),
-    Rule("tcgen05 fence after", r"tcgen05\.fence::after_thread_sync\b", _deleted, _TCGEN05_FENCE),
+    Rule("tcgen05 fence before", r"tcgen05\.fence::before_thread_sync\b", _deleted),
+    Rule("tcgen05 fence after", r"tcgen05\.fence::after_thread_sync\b", _deleted),
 )
 
 _STATEMENT = re.compile(

@@ -89,7 +89,7 @@ def emulator_runs() -> list[object]:
 
 @pytest.mark.parametrize(("arch", "schedule", "case"), emulator_runs())
 def test_emulator(arch: str, schedule: str, case: Case, pack: Path) -> None:
-    device = open_device(f"emulator:{arch}", schedule=schedule)
+    device = open_device(f"emulator:{arch}", schedule=schedule, hazards="strict")
     device.load_pack(pack)
     run_case(case, device)
     last = registry.get("fmha_fwd").last_launch
@@ -112,7 +112,7 @@ ARCHS = pytest.mark.parametrize("arch", [arch.name for arch in GPU_ARCHS])
 
 
 def small_case_on(arch: str, pack: Path) -> tuple[Device, Inputs]:
-    device = open_device(f"emulator:{arch}")
+    device = open_device(f"emulator:{arch}", hazards="strict")
     device.load_pack(pack)
     return device, cases.make_inputs(SMALL, seed=7)
 
@@ -137,7 +137,7 @@ def test_the_same_call_gives_the_same_bits(arch: str, case: Case, pack: Path) ->
     got = []
 
     def run(schedule: str) -> None:
-        device = open_device(f"emulator:{arch}", schedule=schedule)
+        device = open_device(f"emulator:{arch}", schedule=schedule, hazards="strict")
         device.load_pack(pack)
         inputs = cases.make_inputs(case, seed=7)
         o, lse = registry.get("fmha_fwd")(

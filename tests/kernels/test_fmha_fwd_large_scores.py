@@ -21,7 +21,7 @@ NUM_KEYS = 600  # five K tiles: the weight of the first is rescaled four times
 @pytest.mark.parametrize("arch", [arch.name for arch in GPU_ARCHS])
 @pytest.mark.parametrize("case", [Case(Shape(1, 1, 1, 8, NUM_KEYS, 64), dtype="fp16")], ids=lambda case: case.id)
 def test_output_is_the_mean_of_v(arch: str, case: Case, sign: float, pack: Path) -> None:
-    device = open_device(f"emulator:{arch}")
+    device = open_device(f"emulator:{arch}", hazards="strict")
     device.load_pack(pack)
     inputs = cases.make_inputs(case, seed=5)
     inputs.q[...], inputs.k[...] = 500.0, sign * 500.0

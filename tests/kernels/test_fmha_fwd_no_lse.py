@@ -21,7 +21,7 @@ CASE = next(case for case in cases.cases() if case.shape.b > 1 and case.shape.hq
 @pytest.mark.parametrize("arch", [arch.name for arch in GPU_ARCHS])
 @pytest.mark.parametrize("case", [CASE], ids=lambda case: case.id)
 def test_output_is_that_of_a_call_with_lse(arch: str, case: Case, pack: Path) -> None:
-    device = open_device(f"emulator:{arch}")
+    device = open_device(f"emulator:{arch}", hazards="strict")
     device.load_pack(pack)
     fmha_fwd, inputs = registry.get("fmha_fwd"), cases.make_inputs(case, seed=3)
     operands = (inputs.q, inputs.k, inputs.v)

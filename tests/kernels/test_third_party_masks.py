@@ -32,7 +32,7 @@ MASKS: dict[str, list[Mask]] = {
 @pytest.mark.parametrize("kind", list(MASKS))
 @pytest.mark.parametrize("arch", ["sm_100a", "sm_90a"])
 def test_third_party_mask(arch: str, kind: str) -> None:
-    device = open_device(f"emulator:{arch}", schedule="random:3")
+    device = open_device(f"emulator:{arch}", schedule="random:3", hazards="strict")
     operator = registry.get("fmha_fwd")
     variants = set()
     for mask in MASKS[kind]:

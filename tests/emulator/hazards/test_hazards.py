@@ -55,6 +55,7 @@ SHAPES = {  # CTAs, threads of a CTA, CTAs of a cluster
     "tmem": (1, 256, 1),
     "mma": (1, 128, 1),
     "wgmma": (1, 128, 1),
+    "wgmma_registers": (1, 128, 1),
 }
 NUM_WORDS = 64
 

@@ -35,6 +35,7 @@ ClusterHazards::ClusterHazards(Launch& launch, Cluster& cluster)
       s.tmem_load = agents_.find_or_add(AgentKind::tmem_load, cta->rank, warp.warp_idx);
       s.tmem_store = agents_.find_or_add(AgentKind::tmem_store, cta->rank, warp.warp_idx);
       s.thread_copies.agent = agents_.find_or_add(AgentKind::thread_copy, cta->rank, warp.warp_idx);
+      s.wgmma_registers.resize(launch.program.wgmma_registers.size());
       s.wgmma.agent = agents_.find_or_add(AgentKind::wgmma, cta->rank, 0, warp.warp_idx / 4);
     }
   }

@@ -120,6 +120,9 @@ class ClusterHazards {
   void copy_to_tmem(Warp& warp, const std::array<Cta*, 2>& ctas, const TmemCopy& copy);
   Signal commit_tensor(Warp& warp, const Cta& first, uint32_t signalled_ctas);
   void multiply_warpgroup(Warp& last, const WgmmaPlan& plan);
+  void check_wgmma_registers(Warp& warp);  // before each warp takes part in it
+  void use_wgmma_registers(Warp& warp, const WgmmaRegisterUser& user);
+  void fence_wgmma(Warp& warp);
   void commit_wgmma(Warp& warp);
   void wait_wgmma(Warp& warp, uint32_t num_allowed);
 
@@ -143,6 +146,12 @@ class ClusterHazards {
     uint32_t op_idx;
     Epoch epoch;
   };
+  struct WgmmaRegister {
+    uint32_t in_flight = 0;          // time of the last wgmma that has it as an accumulator or as a part of A
+    uint32_t used_before_fence = 0;  // the wgmma.fence that would be the next when another instruction used it
+    Site site;                       // of that wgmma
+    bool is_accumulator = false;
+  };
   struct WarpState {
     AgentId agent = 0, mbarrier_init = 0, tmem_load = 0, tmem_store = 0;
     Knowledge knows;
@@ -151,6 +160,9 @@ class ClusterHazards {
     std::vector<PendingLoad> tmem_loads;
     std::map<uint32_t, GroupStream> bulk;  // by lane
     GroupStream thread_copies, wgmma;
+    std::vector<WgmmaRegister> wgmma_registers;  // by place in Program::wgmma_registers
+    uint32_t retired_wgmma = 0;                  // time of the last wgmma that a wait_group of the warp has retired
+    uint32_t next_wgmma_fence = 1;
     std::vector<uint32_t> written_registers;  // the lanes that have written each of Program::followed_registers
   };
   struct SyncPoint {
@@ -235,6 +247,8 @@ class ClusterHazards {
   std::string describe(Epoch epoch, Site site) const;
   std::string cta_text(uint32_t rank) const;
   [[noreturn]] void fail(const std::string& kind, const std::string& text) const;
+  [[noreturn]] void fail_wgmma_register(const std::string& kind, uint32_t place, const std::string& text) const;
+  void hold_wgmma_registers(Warp& warp, Epoch now);
   [[noreturn]] void fail_global(Conflict::Why why, uint64_t address, Epoch other, Site site, uint32_t cluster, bool writes,
                                 bool other_writes) const;
 

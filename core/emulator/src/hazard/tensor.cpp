@@ -59,7 +59,9 @@ void ClusterHazards::deallocate_tmem(Warp& warp, uint32_t column, uint32_t num_c
   tmem_range(tensor_actor(warp, actor_of(warp).now), warp.cta.rank, 0, TmemView::num_lanes, column, num_columns, true);
 }
 
+// tcgen05.alloc of a CTA pair is one of both CTAs, so only the own CTA's is looked at.
 void ClusterHazards::check_allocation(const Actor& actor, uint32_t rank, uint32_t column, uint32_t num_columns) const {
+  if (rank != actor.site.rank()) return;
   const uint32_t end = (column + num_columns + TmemAllocator::kBlockColumns - 1) / TmemAllocator::kBlockColumns;
   for (uint32_t block = column / TmemAllocator::kBlockColumns; block < end; ++block) {
     const Touch& allocation = ctas_[rank]->allocations[block];
@@ -181,8 +183,13 @@ Signal ClusterHazards::commit_tensor(Warp& warp, const Cta& first, uint32_t sign
 void ClusterHazards::multiply_warpgroup(Warp& last, const WgmmaPlan& plan) {
   const uint32_t first_warp = last.warp_idx / 4 * 4;
   Knowledge knows = state(last).knows;
-  for (uint32_t w = 0; w < 4; ++w) knows.meet(state(last.cta.warps[first_warp + w]).knows);
-  const Actor actor{agents_.now(state(last).wgmma.agent), &knows, true, true, site(last)};
+  const Epoch now = agents_.tick(state(last).wgmma.agent);
+  for (uint32_t w = 0; w < 4; ++w) {
+    Warp& warp = last.cta.warps[first_warp + w];
+    knows.meet(state(warp).knows);
+    hold_wgmma_registers(warp, now);
+  }
+  const Actor actor{now, &knows, true, true, site(last)};
   note(actor, mix_bits(plan.operands.b_descriptor) + plan.operands.a_descriptor);
   constexpr uint32_t kRows = 64, kBytes = 32;
   const auto read = [&](uint32_t offset) { shared_range(actor, shared_address(last.cta.rank, offset), 16, false); };
@@ -201,7 +208,8 @@ void ClusterHazards::commit_wgmma(Warp& warp) {
 
 void ClusterHazards::wait_wgmma(Warp& warp, uint32_t num_allowed) {
   WarpState& s = state(warp);
-  s.knows.learn(s.wgmma.agent, s.wgmma.done_time(num_allowed));
+  s.retired_wgmma = std::max(s.retired_wgmma, s.wgmma.done_time(num_allowed));
+  s.knows.learn(s.wgmma.agent, s.retired_wgmma);
 }
 
 }  // namespace opdeck::emu

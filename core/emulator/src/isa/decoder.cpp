@@ -4,6 +4,7 @@
 
 #include "../hazard/tmem_consumers.h"
 #include "../hazard/unproven_registers.h"
+#include "../hazard/wgmma_registers.h"
 #include "../machine/address_space.h"
 #include "decode.h"
 #include "register_rows.h"
@@ -205,6 +206,7 @@ Program decode_kernel(const ptx::Module& module, const ptx::Kernel& kernel) {
   decode_one(end);
   mark_tmem_consumers(program, kernel, uses);
   mark_unproven_registers(program, kernel, uses);
+  mark_wgmma_registers(program, kernel, uses);
   return program;
 }
 

@@ -14,6 +14,7 @@ constexpr uint32_t kNever = UINT32_MAX;
 struct Life {
   uint32_t first = kNever, last = 0;
   bool starts_with_definition = false;
+  bool is_async = false;  // a wgmma reads or writes it later
 };
 
 template <class Visit>
@@ -46,10 +47,14 @@ std::vector<Life> find_lives(const ptx::Kernel& kernel) {
   };
   for (uint32_t i = 0; i < kernel.instructions.size(); ++i) {
     const ptx::Instruction& instruction = kernel.instructions[i];
+    const bool is_async = instruction.opcode.rfind("wgmma.mma_async", 0) == 0;
     if (instruction.has_guard) note(instruction.guard_reg, i, false);
     for (size_t o = 0; o < instruction.operands.size(); ++o) {
       const bool is_definition = o == 0 && writes_first_operand(instruction);
-      for_each_register(instruction.operands[o], [&](uint32_t reg) { note(reg, i, is_definition); });
+      for_each_register(instruction.operands[o], [&](uint32_t reg) {
+        note(reg, i, is_definition);
+        lives[reg].is_async |= is_async;
+      });
     }
   }
   return lives;
@@ -88,7 +93,7 @@ RegisterSlots assign_register_slots(const ptx::Kernel& kernel) {
   std::vector<std::vector<uint32_t>> starting(kernel.instructions.size() + 1), ending(kernel.instructions.size() + 1);
   for (uint32_t reg = 0; reg < lives.size(); ++reg) {
     const Life& life = lives[reg];
-    if (life.first == kNever || !life.starts_with_definition || blocks[life.first] != blocks[life.last]) {
+    if (life.first == kNever || life.is_async || !life.starts_with_definition || blocks[life.first] != blocks[life.last]) {
       if (life.first != kNever) result.slot[reg] = new_slot(kernel.registers[reg].bits);
       continue;
     }

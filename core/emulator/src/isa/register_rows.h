@@ -2,7 +2,7 @@
 // Which registers may share a row of the register file. Called by decoder.cpp.
 // PTX has a register for every value, so a kernel declares thousands; most live for a few instructions of one basic
 // block. Only those share rows: their first appearance is an unguarded definition and the last stands in the same
-// block, so nothing can be live around them on any path. All others keep a row of their own.
+// block, and no wgmma may use them later, so nothing can be live around them on any path. All others keep a row of their own.
 #pragma once
 
 #include <cstdint>

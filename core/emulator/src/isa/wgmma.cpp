@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // wgmma of sm_90a: mma_async, fence, commit_group, wait_group. Source: PTX ISA, "Asynchronous Warpgroup Level Matrix
 // Instructions". The arithmetic and the fragments: tensor/wgmma.h.
-// The four warps of a warpgroup meet at a wgmma.mma_async and it executes when the last arrives: its registers are
-// written then (a register read before the wait is a dependency that ptxas tracks).
+// The four warps of a warpgroup meet at a wgmma.mma_async, which is issued when the last arrives. It reads and writes its
+// registers and shared memory when the schedule completes it, at the latest at the wait_group that retires its group.
 // Limits: .sp and the b1 forms are not supported.
 #include "../tensor/wgmma.h"
 
@@ -10,6 +10,7 @@
 
 #include "../counters/count.h"
 #include "../hazard/detector.h"
+#include "async_copy.h"
 #include "lanes.h"
 #include "memory_access.h"
 
@@ -59,7 +60,7 @@ void count_mma(OpTally& tally, const WgmmaPlan& plan) {
   tally.shared_read_bytes += rows * kRowBytes / 4;
 }
 
-void execute(Warp& last, const WgmmaDetail& detail) {
+void issue(Warp& last, const WgmmaDetail& detail) {
   const uint32_t first_warp = last.warp_idx / 4 * 4;
   const WgmmaOperands operands = read_operands(last, detail);
   for (uint32_t w = first_warp; w < first_warp + 4; ++w) {
@@ -69,17 +70,23 @@ void execute(Warp& last, const WgmmaDetail& detail) {
   Expected<WgmmaPlan> plan = plan_wgmma(operands, last.cta.shared_bytes());
   if (!plan.ok()) throw EmulatorError(Fault::illegal_instruction, plan.error);
   if (ClusterHazards* hazards = hazards_of(last)) hazards->multiply_warpgroup(last, plan.value);
-  std::vector<uint32_t*> d_registers;
-  std::vector<const uint32_t*> a_registers;
-  for (uint32_t w = 0; w < 4; ++w) {
-    Warp& warp = last.cta.warps[first_warp + w];
-    if (OpTally* tally = tally_of(warp)) count_mma(*tally, plan.value);
-    for (const uint32_t row : detail.d_rows) d_registers.push_back(warp.row<uint32_t>(row));
-    for (const uint32_t row : detail.a_rows) a_registers.push_back(warp.row<uint32_t>(row));
-  }
-  execute_wgmma(plan.value, last.cta.shared_view(), a_registers.empty() ? nullptr : a_registers.data(),
-                d_registers.data());
+  for (uint32_t w = 0; w < 4; ++w)
+    if (OpTally* tally = tally_of(last.cta.warps[first_warp + w])) count_mma(*tally, plan.value);
   last.launch.counters.mma_macs += plan.value.num_macs();
+  Cta& cta = last.cta;
+  WarpgroupMeeting& meeting = cta.warpgroups[first_warp / 4];
+  submit_async(last, &meeting, [&cta, &meeting, &detail, first_warp, plan = std::move(plan.value)] {
+    std::vector<uint32_t*> d_registers;
+    std::vector<const uint32_t*> a_registers;
+    for (uint32_t w = 0; w < 4; ++w) {
+      Warp& warp = cta.warps[first_warp + w];
+      for (const uint32_t row : detail.d_rows) d_registers.push_back(warp.row<uint32_t>(row));
+      for (const uint32_t row : detail.a_rows) a_registers.push_back(warp.row<uint32_t>(row));
+    }
+    execute_wgmma(plan, cta.shared_view(), a_registers.empty() ? nullptr : a_registers.data(), d_registers.data());
+    ++meeting.num_completed;
+    cta.launch.signal();
+  });
 }
 
 Flow multiply(Warp& warp, const Op& op) {
@@ -89,15 +96,17 @@ Flow multiply(Warp& warp, const Op& op) {
   WarpgroupMeeting& meeting = warp.cta.warpgroups[warp.warp_idx / 4];
   const auto& detail = *static_cast<const WgmmaDetail*>(op.detail);
   if (!warp.wgmma_arrived) {
-    if (ClusterHazards* hazards = hazards_of(warp); hazards != nullptr && adds_to_accumulators(warp, detail))
-      hazards->use_accumulators(warp);
+    if (ClusterHazards* hazards = hazards_of(warp)) {
+      hazards->check_wgmma_registers(warp);
+      if (adds_to_accumulators(warp, detail)) hazards->use_accumulators(warp);
+    }
     if (meeting.arrived_warps == 0) meeting.pc = warp.pc;
     if (meeting.pc != warp.pc)
       throw EmulatorError(Fault::illegal_instruction, "the warps of a warpgroup execute different wgmma instructions");
     warp.wgmma_ticket = meeting.generation;
     warp.wgmma_arrived = true;
     if (++meeting.arrived_warps == 4) {
-      execute(warp, detail);
+      issue(warp, detail);
       meeting.arrived_warps = 0;
       ++meeting.generation;
       warp.launch.signal();
@@ -187,14 +196,25 @@ void decode_mma(Decoding& d) {
   d.op.execute = &multiply;
 }
 
-Flow fence(Warp& warp, const Op&) { return warp.aligned() ? Flow::next : Flow::blocked; }
+Flow fence(Warp& warp, const Op&) {
+  if (!warp.aligned()) return Flow::blocked;
+  if (ClusterHazards* hazards = hazards_of(warp)) hazards->fence_wgmma(warp);
+  return Flow::next;
+}
 Flow commit_group(Warp& warp, const Op&) {
   if (!warp.aligned()) return Flow::blocked;
   if (ClusterHazards* hazards = hazards_of(warp)) hazards->commit_wgmma(warp);
+  warp.wgmma_groups.push_back(warp.cta.warpgroups[warp.warp_idx / 4].generation);
   return Flow::next;
 }
 Flow wait_group(Warp& warp, const Op& op) {
   if (!warp.aligned()) return Flow::blocked;
+  const size_t num_allowed = static_cast<size_t>(op.immediate);
+  std::deque<uint64_t>& groups = warp.wgmma_groups;
+  if (groups.size() > num_allowed &&
+      warp.cta.warpgroups[warp.warp_idx / 4].num_completed < groups[groups.size() - num_allowed - 1])
+    return warp.block(WaitKind::wgmma_group);
+  while (groups.size() > num_allowed) groups.pop_front();
   if (ClusterHazards* hazards = hazards_of(warp)) hazards->wait_wgmma(warp, static_cast<uint32_t>(op.immediate));
   return Flow::next;
 }

@@ -31,7 +31,8 @@ struct NamedBarrier {
 struct WarpgroupMeeting {
   uint32_t pc = 0;
   uint32_t arrived_warps = 0;
-  uint64_t generation = 0;
+  uint64_t generation = 0;     // how many wgmmas were issued
+  uint64_t num_completed = 0;  // ... and have written their registers
 };
 
 // tcgen05.alloc: columns in blocks of 32.

@@ -125,6 +125,14 @@ struct RegisterFollower {
   std::vector<uint32_t> accumulators;  // used where the instruction adds to them
 };
 
+// An instruction that names registers of some wgmma (hazard/wgmma_registers.h). The lists are places in
+// Program::wgmma_registers.
+struct WgmmaRegisterUser {
+  Execute execute;
+  std::vector<uint32_t> read, written;
+  std::string shape;  // of a wgmma
+};
+
 struct Program {
   std::string name;
   Target target = Target::sm_100a;
@@ -154,6 +162,10 @@ struct Program {
   std::vector<RegisterFollower> followers;
   static constexpr uint32_t kNoFollower = UINT32_MAX;
   std::vector<uint32_t> follower_of;  // by op; empty where no register is followed
+  std::vector<std::string> wgmma_registers;
+  static constexpr uint32_t kNoWgmmaRegister = UINT32_MAX;
+  std::vector<WgmmaRegisterUser> wgmma_register_users;
+  std::vector<uint32_t> wgmma_register_user_of;  // by op, where there is one; empty where no wgmma is
   uint32_t always_row = 0;            // a predicate that holds in all lanes
   std::array<uint32_t, 3> required_threads{}, maximum_threads{}, required_cluster{};
 };

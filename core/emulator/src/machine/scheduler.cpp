@@ -25,6 +25,7 @@ const char* wait_text(WaitKind kind) {
     case WaitKind::bulk_group: return "bulk copies (wait_group)";
     case WaitKind::convergence: return "the other lanes of its warp";
     case WaitKind::tensor_memory: return "tensor memory";
+    case WaitKind::wgmma_group: return "wgmma (wait_group)";
     case WaitKind::wgmma: return "the other warps of its warpgroup (wgmma)";
     case WaitKind::try_again: return "another try";
   }
@@ -74,7 +75,7 @@ std::string ClusterRun::waiting_report() {
   return text;
 }
 
-// One turn of each warp that may go on. Returns whether any instruction completed.
+// One turn of each warp that may go on. Returns whether any instruction or asynchronous work completed.
 bool ClusterRun::run_round() {
   const bool random = launch_.async.random_schedule();
   if (random) shuffle();
@@ -87,6 +88,7 @@ bool ClusterRun::run_round() {
     if (random && !launch_.async.empty() && launch_.async.draw(4) == 0) {
       launch_.async.complete_one();
       launch_.signal();
+      progress = true;
     }
   }
   const auto finished = [](const Warp* warp) { return warp->finished(); };

@@ -9,6 +9,7 @@
 #pragma once
 
 #include <array>
+#include <deque>
 #include <cstdint>
 #include <memory>
 #include <string>
@@ -41,6 +42,7 @@ enum class WaitKind : uint8_t {
   convergence,
   tensor_memory,
   wgmma,
+  wgmma_group,
   try_again
 };
 
@@ -108,6 +110,7 @@ class Warp {
   bool cluster_arrived = false;
   uint64_t wgmma_ticket = 0;
   bool wgmma_arrived = false;
+  std::deque<uint64_t> wgmma_groups;  // of each group not retired: how many wgmmas of the warpgroup were issued at its end
   std::unique_ptr<BulkGroups> bulk_groups;
   std::unique_ptr<WarpTally> tally;  // where the launch keeps counters
 
