@@ -28,7 +28,8 @@ arrive, a commit, a barrier, a fence, an expect_tx. It runs on the emulator, haz
 problems under the schedules {", ".join(SCHEDULES)}. It is *caught* by a hazard, another error of the emulator, a
 deadlock, a wrong result or one that depends on the schedule; the tables name what came first. It is *vacuous* when the
 instruction is never executed, or when without it all results and the happens-before order of all accesses are the
-same. Any other mutant has SURVIVED: a hole in the checks.
+same; the checks compare every two accesses that conflict, so what order of tensor memory a fence or wait::ld of those
+mutants made, no such two needed. Any other mutant has SURVIVED: a hole in the checks.
 """
 
 
