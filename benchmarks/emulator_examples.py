@@ -98,7 +98,7 @@ class _Memory:
         self.before: list[bytes] = []
         library.begin = self._noting
 
-    def _noting(self, tensors: Any, schedule: Any, hazards: Any) -> None:
+    def _noting(self, tensors: Any, schedule: Any, hazards: Any, profile: Any = 0) -> None:
         self._extents = []
         for tensor in tensors:
             reach = [stride * (extent - 1) for extent, stride in zip(tensor.shape, tensor.strides, strict=True)]
@@ -107,7 +107,7 @@ class _Memory:
             if 0 not in tensor.shape:
                 self._extents.append((tensor.data + low, high - low))
         self.before = self.now()
-        self._begin(tensors, schedule, hazards)
+        self._begin(tensors, schedule, hazards, profile)
 
     def now(self) -> list[bytes]:
         return [ctypes.string_at(address, num_bytes) for address, num_bytes in self._extents]
