@@ -14,7 +14,6 @@ BLOCK_SCALED_103 = f"{BLOCK_SCALED_FOLDER}/sm103_dense_blockscaled_gemm_persiste
 FMHA = "blackwell/kernel/attention/fmha/fmha.py"
 FMHA_BWD = "blackwell/kernel/attention/fmha/fmha_bwd.py"
 MLA = "blackwell/kernel/attention/mla"
-MIXED = "blackwell/kernel/mixed_input_gemm"
 BLOCKWISE = "blackwell/kernel/blockwise_gemm"
 HOPPER = "hopper/kernel"
 FP16_GEMM = "--ab_dtype Float16 --c_dtype Float16 --use_tma_store"
@@ -23,16 +22,24 @@ TWO_CTA = "--use_2cta_instrs --mma_tiler_mn 256,256 --cluster_shape_mn 2,1"
 
 @dataclass(frozen=True)
 class Case:
-    """One run of one example. script: below EXAMPLES. arguments: of its command line."""
+    """One run of one example. script: below EXAMPLES. arguments: of its command line.
+
+    compared: for an example that compares by hand, the variables x of its function run, beside which is x_ref.
+    """
 
     name: str
     script: str
     arguments: str
     arch: str = "sm_100a"
+    compared: tuple[str, ...] = ()
 
 
 def _attention(name: str, dtypes: str, shape: str, more: str = "") -> Case:
     return Case(name, FMHA, f"{dtypes} --q_shape {shape} --k_shape {shape} {more}")
+
+
+def _attention_backward(name: str, arguments: str) -> Case:
+    return Case(name, FMHA_BWD, arguments, compared=("dq", "dk", "dv"))
 
 
 def _hopper_attention(name: str, dtypes: str, shape: str, more: str = "") -> Case:
@@ -80,10 +87,10 @@ CASES = (
     Case("fmha, fp16, sink", FMHA, f"{FP16} --q_shape 1,256,2,128 --k_shape 1,256,2,128 --enable_sink"),
     _attention("fmha, fp8, d 64, causal", FP8, "1,256,2,64", "--is_causal"),
     _attention("fmha, bf16, PDL, skip softmax", BF16, "1,512,1,128", "--use_pdl --skip_softmax_threshold 0.001"),
-    Case("fmha_bwd, fp16", FMHA_BWD, "--s_q 256 --s_k 256 --h_q 2 --h_k 2 --d 128"),
-    Case("fmha_bwd, bf16, causal, GQA", FMHA_BWD,
-         "--s_q 256 --s_k 256 --h_q 4 --h_k 2 --d 128 --is_causal --element_dtype BFloat16"),
-    Case("fmha_bwd, fp16, d 64", FMHA_BWD, "--s_q 256 --s_k 256 --h_q 2 --h_k 2 --d 64"),
+    _attention_backward("fmha_bwd, fp16", "--s_q 256 --s_k 256 --h_q 2 --h_k 2 --d 128"),
+    _attention_backward("fmha_bwd, bf16, causal, GQA",
+                        "--s_q 256 --s_k 256 --h_q 4 --h_k 2 --d 128 --is_causal --element_dtype BFloat16"),
+    _attention_backward("fmha_bwd, fp16, d 64", "--s_q 256 --s_k 256 --h_q 2 --h_k 2 --d 64"),
     Case("mla_decode, fp16", f"{MLA}/mla_decode_fp16.py", "--seq_len_k 512 --split_kv 2 --is_persistent"),
     Case("mla_decode, fp16, one split, page 64, two queries", f"{MLA}/mla_decode_fp16.py",
          "--seq_len_k 300 --split_kv 1 --page_size 64 --seq_len_q 2"),
@@ -111,26 +118,19 @@ CASES = (
          "--mnkl 256,256,512,1"),
     Case("grouped_blockscaled_gemm", "blackwell/kernel/blockscaled_grouped_gemm/grouped_blockscaled_gemm.py",
          "--num_groups 2 --problem_sizes_mnkl (256,128,256,1),(128,256,512,1)"),
-    Case("nvfp4_gemm_0", f"{TUTORIAL}/nvfp4_gemm_0.py", "--mnk 512,512,512"),
-    Case("nvfp4_gemm_1", f"{TUTORIAL}/nvfp4_gemm_1.py", "--mnk 512,512,512"),
+    Case("nvfp4_gemm_0", f"{TUTORIAL}/nvfp4_gemm_0.py", "--mnkl 512,512,512,1"),
+    Case("nvfp4_gemm_1", f"{TUTORIAL}/nvfp4_gemm_1.py", "--mnkl 512,512,512,1"),
     Case("dense_gemm_software_pipeline", f"{DENSE}/dense_gemm_software_pipeline.py",
          f"--mnkl 256,256,256,1 {FP16_GEMM}"),
-    Case("dense_gemm_alpha_beta_persistent", f"{DENSE}/dense_gemm_alpha_beta_persistent.py",
-         "--mnkl 256,256,256,1 --ab_dtype Float16 --c_dtype Float16 --d_dtype Float16 --alpha 2 --beta 0.5"),
     Case("dense_gemm_persistent_prefetch", f"{DENSE}/dense_gemm_persistent_prefetch.py",
          f"--mnkl 256,256,256,1 {FP16_GEMM}"),
     Case("grouped_gemm", "blackwell/kernel/grouped_gemm/grouped_gemm.py",
          "--num_groups 3 --problem_sizes_mnkl (128,128,128,1),(512,128,128,1),(128,256,128,1)"),
-    Case("mixed_input_gemm, int4 x bf16", f"{MIXED}/mixed_input_gemm.py",
-         "--mnkl 256,256,256,1 --use_tma_store --mma_tiler_mnk 128,128,128"),
-    Case("mixed_input_gemm, int8 x bf16", f"{MIXED}/mixed_input_gemm.py",
-         "--mnkl 256,256,256,1 --a_dtype Int8 --scale_granularity_m 0 --scale_granularity_k 0"),
     Case("blockwise_gemm, fp8", f"{BLOCKWISE}/blockwise_gemm.py", "--mnkl 256,256,512,1"),
     Case("contiguous_grouped_gemm, fp8", f"{BLOCKWISE}/contiguous_grouped_gemm.py", "--mnkl 256,256,512,2"),
     Case("masked_grouped_gemm, fp8", f"{BLOCKWISE}/masked_grouped_gemm.py", "--mnkl 256,256,512,2"),
     Case("mixed_input_fmha_decode, int8", "blackwell/kernel/attention/mixed_input_fmha/mixed_input_fmha_decode.py",
          "--s 512 --h_q 8 --h_k 1 --iterations 1"),
-    Case("mamba2_ssd, bf16", "blackwell/kernel/attention/mamba2_ssd/mamba2_ssd.py", "--gbehcdln 1,1,1,1,2,64,128,128"),
     Case("rmsnorm, bf16", "blackwell/kernel/rmsnorm/rmsnorm.py",
          "--M 64 --N 1024 --warmup_iterations 0 --iterations 1"),
     Case("blockscaled_gemm, NVFP4, K 96, 2 x 4 cluster", BLOCK_SCALED_103,

@@ -56,6 +56,14 @@ class Outcome:
     stopped: dict[str, str] = field(default_factory=dict)
     hazard: str = ""
 
+    def note_errors(self, got: Any, want: Any) -> None:
+        """Of tensors in float64."""
+        both = got.isfinite() & want.isfinite()  # the LSE of an empty row is -inf in both
+        difference, wanted = (got - want)[both], want[both]
+        relative = float(difference.norm() / wanted.norm()) if wanted.norm() else float(difference.norm())
+        self.relative_error = max(self.relative_error, relative)
+        self.max_abs_error = max(self.max_abs_error, float(difference.abs().max()))
+
 
 def run_case(case: Case, cutlass: Path) -> Outcome:
     """Runs a case in this process, which it leaves unfit for another."""
@@ -70,6 +78,7 @@ def run_case(case: Case, cutlass: Path) -> Outcome:
     script = cutlass / EXAMPLES / case.script
     sys.argv = [str(script), *case.arguments.split()]
     sys.path[0] = str(script.parent)
+    _watch_variables(case, script, outcome)
     start = time.perf_counter()
     try:
         with _float64_references():
@@ -98,7 +107,7 @@ class _Memory:
         self.before: list[bytes] = []
         library.begin = self._noting
 
-    def _noting(self, tensors: Any, schedule: Any, hazards: Any, profile: Any = 0) -> None:
+    def _noting(self, tensors: Any, *options: Any) -> None:
         self._extents = []
         for tensor in tensors:
             reach = [stride * (extent - 1) for extent, stride in zip(tensor.shape, tensor.strides, strict=True)]
@@ -107,7 +116,7 @@ class _Memory:
             if 0 not in tensor.shape:
                 self._extents.append((tensor.data + low, high - low))
         self.before = self.now()
-        self._begin(tensors, schedule, hazards, profile)
+        self._begin(tensors, *options)
 
     def now(self) -> list[bytes]:
         return [ctypes.string_at(address, num_bytes) for address, num_bytes in self._extents]
@@ -161,15 +170,30 @@ def _watch_checks(outcome: Outcome) -> None:
         outcome.num_checks += 1
         if not isinstance(actual, torch.Tensor):
             return original(actual, expected, **tolerances)
-        got, want = actual.detach().double(), expected.detach().double()
-        both = torch.isfinite(got) & torch.isfinite(want)  # the LSE of an empty row is -inf in both
-        difference, wanted = (got - want)[both], want[both]
-        relative = float(difference.norm() / wanted.norm()) if wanted.norm() else float(difference.norm())
-        outcome.relative_error = max(outcome.relative_error, relative)
-        outcome.max_abs_error = max(outcome.max_abs_error, float(difference.abs().max()))
+        outcome.note_errors(actual.detach().double(), expected.detach().double())
         return original(actual, expected, **tolerances)
 
     torch.testing.assert_close = assert_close
+
+
+def _watch_variables(case: Case, script: Path, outcome: Outcome) -> None:
+    def look(frame: Any, event: str, _argument: Any) -> None:
+        code = frame.f_code
+        if event != "return" or code.co_name != "run" or code.co_filename != str(script):
+            return
+        variables = frame.f_locals
+        for name in case.compared:
+            if f"{name}_ref" in variables:
+                outcome.num_checks += 1
+                outcome.note_errors(variables[name].double(), variables[f"{name}_ref"].double())
+
+    if case.compared:
+        sys.setprofile(look)
+
+
+def _flat(args: Any) -> list[Any]:
+    """Operands, some of which are in a list (torch.einsum)."""
+    return [value for arg in args for value in (arg if isinstance(arg, list) else [arg])]
 
 
 def _float64_references() -> Any:
@@ -192,8 +216,8 @@ def _float64_references() -> Any:
                 return _block_scaled_product(*args, kwargs["out_dtype"])
             if function not in in_float64 or kwargs.get("dtype") is not None:
                 return function(*args, **kwargs)
-            result = function(*map(widened, args), **{name: widened(value) for name, value in kwargs.items()})
-            own_type = next(value.dtype for value in args if isinstance(value, torch.Tensor))
+            result = function(*map(widened, _flat(args)), **{name: widened(value) for name, value in kwargs.items()})
+            own_type = next(value.dtype for value in _flat(args) if isinstance(value, torch.Tensor))
             return result if own_type == torch.float64 else result.to(own_type)
 
     return Float64()
