@@ -38,6 +38,18 @@ class HostTensor(NamedTuple):
     elem_bits: int
 
 
+class Probe(NamedTuple):
+    """What the emulator says to an opcode: see opdeck_emu_probe.
+
+    offered: (index, modifier) that were looked for; wanted: those of which one must be there.
+    """
+
+    accepted: bool
+    refusal: str
+    offered: tuple[tuple[int, str], ...]
+    wanted: tuple[tuple[int, str], ...]
+
+
 @dataclass(frozen=True)
 class Schedule:
     """When asynchronous work completes: eager, lazy, or at random moments by a seed."""
@@ -159,6 +171,28 @@ class EmulatorLibrary:
         value = self._ffi.new("int *")
         self._check(self._lib.cuDeviceGetAttribute(value, attribute, DEVICES[arch]))
         return int(value[0])
+
+    def instructions(self) -> str:
+        """A line an instruction: its name and its section of the manual, a tab between."""
+        return self._answer(self._lib.opdeck_emu_instructions)
+
+    def probe(self, arch: str, opcode: str) -> Probe:
+        """Decodes one opcode with operands that fit everywhere."""
+        verdict, *lines = self._answer(self._lib.opdeck_emu_probe, arch.encode(), opcode.encode()).splitlines()
+        words = [line.split("\t") for line in lines]
+        offered, wanted = (
+            tuple(dict.fromkeys((int(w[0]), w[1]) for w in words if len(w) >= length)) for length in (2, 3)
+        )
+        return Probe(verdict == "accepted", verdict.partition("\t")[2], offered, wanted)
+
+    def _answer(self, function: Any, *arguments: bytes) -> str:
+        size = 1 << 14
+        while True:
+            buffer = self._ffi.new("char[]", size)
+            needed = function(*arguments, buffer, size)
+            if needed <= size:
+                return self.text(buffer)
+            size = needed
 
     def unload(self, library: int) -> None:
         """Frees what a compiled function loaded."""

@@ -134,6 +134,15 @@ const char *opdeck_emu_pipe(const char *opcode);
  * Valid until the next call on this thread. */
 const char *opdeck_emu_last_error(void);
 
+/* What the emulator decodes, for tables and tests of it. Both write a NUL-terminated text of at most `size` bytes and
+ * return how many the whole takes, its NUL included; `answer` may be NULL where size is 0.
+ * opdeck_emu_instructions: a line an instruction, its name and its section of the PTX ISA manual, a tab between them.
+ * opdeck_emu_probe: decodes `opcode` (name and modifiers) for `target` with operands that fit everywhere. First line
+ * "accepted", or "refused" and why, a tab between; then a line a modifier that was looked for and not there: before
+ * which of the opcode's modifiers, its name, and "wanted" where it or another wanted one must be there; tabs between. */
+size_t opdeck_emu_instructions(char *answer, size_t size);
+size_t opdeck_emu_probe(const char *target, const char *opcode, char *answer, size_t size);
+
 #ifdef __cplusplus
 }
 #endif

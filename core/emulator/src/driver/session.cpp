@@ -4,6 +4,7 @@
 #include <cstring>
 
 #include "../isa/pipes.h"
+#include "../isa/probe.h"
 #include "state.h"
 
 namespace opdeck::emu {
@@ -51,6 +52,15 @@ void copy_report(const opdeck_emu_report& report, opdeck_emu_report& wanted) {
   const uint32_t size = wanted.struct_size == 0 ? static_cast<uint32_t>(sizeof wanted) : wanted.struct_size;
   std::memcpy(&wanted, &report, std::min<size_t>(size, sizeof report));
   wanted.struct_size = size;
+}
+
+size_t copy_text(const std::string& text, char* answer, size_t size) {
+  if (size != 0) {
+    const size_t length = std::min(size - 1, text.size());
+    std::memcpy(answer, text.data(), length);
+    answer[length] = 0;
+  }
+  return text.size() + 1;
 }
 
 }  // namespace
@@ -168,5 +178,23 @@ __attribute__((visibility("default"))) const char* opdeck_emu_pipe(const char* o
 }
 
 __attribute__((visibility("default"))) const char* opdeck_emu_last_error(void) { return last_error().c_str(); }
+
+__attribute__((visibility("default"))) size_t opdeck_emu_instructions(char* answer, size_t size) {
+  std::string text;
+  for (const auto& [name, entry] : instruction_table()) text += name + "\t" + entry.section + "\n";
+  return copy_text(text, answer, size);
+}
+
+__attribute__((visibility("default"))) size_t opdeck_emu_probe(const char* target, const char* opcode, char* answer,
+                                                               size_t size) {
+  std::string text;
+  guarded([&] {
+    const ProbeAnswer probed = probe_instruction(target, opcode);
+    text = probed.accepted ? "accepted\n" : "refused\t" + probed.refusal + "\n";
+    for (const OfferedModifier& offered : probed.offered)
+      text += std::to_string(offered.at) + "\t" + offered.modifier + (offered.is_wanted ? "\twanted\n" : "\n");
+  });
+  return copy_text(text, answer, size);
+}
 
 }  // extern "C"

@@ -201,8 +201,8 @@ void decode_red(Decoding& d) {
 }  // namespace
 
 void add_atomic_instructions(InstructionTable& table) {
-  table["atom"] = {decode_atom, "Parallel Synchronization and Communication Instructions: atom"};
-  table["red"] = {decode_red, "Parallel Synchronization and Communication Instructions: red"};
+  table["atom"] = {decode_atom, manual::kSynchronization};
+  table["red"] = {decode_red, manual::kSynchronization};
 }
 
 }  // namespace opdeck::emu

@@ -104,10 +104,10 @@ void decode_cluster_barrier(Decoding& d) {
 }  // namespace
 
 void add_barrier_instructions(InstructionTable& table) {
-  table["bar"] = {decode_barrier, "Parallel Synchronization and Communication Instructions: bar"};
-  table["barrier"] = {decode_barrier, "Parallel Synchronization and Communication Instructions: barrier"};
+  table["bar"] = {decode_barrier, manual::kSynchronization};
+  table["barrier"] = {decode_barrier, manual::kSynchronization};
   table["barrier.cluster"] = {decode_cluster_barrier,
-                              "Parallel Synchronization and Communication Instructions: barrier.cluster"};
+                              manual::kSynchronization};
 }
 
 }  // namespace opdeck::emu

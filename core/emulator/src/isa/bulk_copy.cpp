@@ -434,16 +434,16 @@ void decode_wait_all(Decoding& d) {
 }  // namespace
 
 void add_bulk_copy_instructions(InstructionTable& table) {
-  table["cp.async.bulk"] = {decode_bulk, "cp.async.bulk"};
-  table["cp.reduce.async.bulk"] = {decode_bulk_reduce, "cp.reduce.async.bulk"};
-  table["cp.async.bulk.prefetch"] = {decode_bulk_prefetch, "cp.async.bulk.prefetch"};
-  table["cp.async.bulk.commit_group"] = {decode_bulk_commit, "cp.async.bulk.commit_group"};
-  table["cp.async.bulk.wait_group"] = {decode_bulk_wait, "cp.async.bulk.wait_group"};
-  table["cp.async"] = {decode_cp_async, "cp.async"};
-  table["cp.async.mbarrier.arrive"] = {decode_arrive_when_copied, "cp.async.mbarrier.arrive"};
-  table["cp.async.commit_group"] = {decode_commit, "cp.async.commit_group"};
-  table["cp.async.wait_group"] = {decode_wait, "cp.async.wait_group"};
-  table["cp.async.wait_all"] = {decode_wait_all, "cp.async.wait_all"};
+  table["cp.async.bulk"] = {decode_bulk, manual::kDataMovement};
+  table["cp.reduce.async.bulk"] = {decode_bulk_reduce, manual::kDataMovement};
+  table["cp.async.bulk.prefetch"] = {decode_bulk_prefetch, manual::kDataMovement};
+  table["cp.async.bulk.commit_group"] = {decode_bulk_commit, manual::kDataMovement};
+  table["cp.async.bulk.wait_group"] = {decode_bulk_wait, manual::kDataMovement};
+  table["cp.async"] = {decode_cp_async, manual::kDataMovement};
+  table["cp.async.mbarrier.arrive"] = {decode_arrive_when_copied, manual::kSynchronization};
+  table["cp.async.commit_group"] = {decode_commit, manual::kDataMovement};
+  table["cp.async.wait_group"] = {decode_wait, manual::kDataMovement};
+  table["cp.async.wait_all"] = {decode_wait_all, manual::kDataMovement};
 }
 
 }  // namespace opdeck::emu

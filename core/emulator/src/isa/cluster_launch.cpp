@@ -128,8 +128,8 @@ void decode_query_cancel(Decoding& d) {
 }  // namespace
 
 void add_cluster_launch_instructions(InstructionTable& table) {
-  table["clusterlaunchcontrol.try_cancel"] = {decode_try_cancel, "clusterlaunchcontrol.try_cancel"};
-  table["clusterlaunchcontrol.query_cancel"] = {decode_query_cancel, "clusterlaunchcontrol.query_cancel"};
+  table["clusterlaunchcontrol.try_cancel"] = {decode_try_cancel, manual::kSynchronization};
+  table["clusterlaunchcontrol.query_cancel"] = {decode_query_cancel, manual::kSynchronization};
 }
 
 }  // namespace opdeck::emu

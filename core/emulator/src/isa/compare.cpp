@@ -217,9 +217,9 @@ void decode_slct(Decoding& d) {
 }  // namespace
 
 void add_compare_instructions(InstructionTable& table) {
-  table["setp"] = {decode_setp, "Comparison and Selection Instructions: setp"};
-  table["selp"] = {decode_selp, "Comparison and Selection Instructions: selp"};
-  table["slct"] = {decode_slct, "Comparison and Selection Instructions: slct"};
+  table["setp"] = {decode_setp, manual::kComparison};
+  table["selp"] = {decode_selp, manual::kComparison};
+  table["slct"] = {decode_slct, manual::kComparison};
 }
 
 }  // namespace opdeck::emu

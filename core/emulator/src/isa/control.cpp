@@ -158,19 +158,19 @@ void decode_fence(Decoding& d) {
 }  // namespace
 
 void add_control_instructions(InstructionTable& table) {
-  table["bra"] = {decode_bra, "Control Flow Instructions: bra"};
-  table["brx.idx"] = {decode_brx, "Control Flow Instructions: brx.idx"};
-  table["ret"] = {decode_exit, "Control Flow Instructions: ret"};
-  table["exit"] = {decode_exit, "Control Flow Instructions: exit"};
-  table["trap"] = {decode_trap, "Miscellaneous Instructions: trap"};
-  table["brkpt"] = {decode_trap, "Miscellaneous Instructions: brkpt"};
-  table["pmevent"] = {decode_pmevent, "Miscellaneous Instructions: pmevent"};
-  table["nanosleep"] = {decode_nanosleep, "Miscellaneous Instructions: nanosleep"};
-  table["setmaxnreg"] = {decode_setmaxnreg, "Miscellaneous Instructions: setmaxnreg"};
+  table["bra"] = {decode_bra, manual::kControlFlow};
+  table["brx.idx"] = {decode_brx, manual::kControlFlow};
+  table["ret"] = {decode_exit, manual::kControlFlow};
+  table["exit"] = {decode_exit, manual::kControlFlow};
+  table["trap"] = {decode_trap, manual::kMiscellaneous};
+  table["brkpt"] = {decode_trap, manual::kMiscellaneous};
+  table["pmevent"] = {decode_pmevent, manual::kMiscellaneous};
+  table["nanosleep"] = {decode_nanosleep, manual::kMiscellaneous};
+  table["setmaxnreg"] = {decode_setmaxnreg, manual::kMiscellaneous};
   table["griddepcontrol"] = {decode_griddepcontrol,
-                             "Parallel Synchronization and Communication Instructions: griddepcontrol"};
-  table["membar"] = {decode_membar, "Parallel Synchronization and Communication Instructions: membar"};
-  table["fence"] = {decode_fence, "Parallel Synchronization and Communication Instructions: fence"};
+                             manual::kSynchronization};
+  table["membar"] = {decode_membar, manual::kSynchronization};
+  table["fence"] = {decode_fence, manual::kSynchronization};
 }
 
 }  // namespace opdeck::emu

@@ -23,28 +23,22 @@ struct Format {
   uint32_t elem_bits = 0;
 };
 
-bool parse_format(std::string_view text, Format& format) {
-  struct Named {
-    const char* name;
-    NumberFormat number;
-    uint32_t elems, container_bits, elem_bits;
-  };
-  constexpr Named kNamed[] = {{"f16", NumberFormat::f16, 1, 16, 16},    {"bf16", NumberFormat::bf16, 1, 16, 16},
-                              {"tf32", NumberFormat::tf32, 1, 32, 32},  {"f32", NumberFormat::f32, 1, 32, 32},
-                              {"f16x2", NumberFormat::f16, 2, 32, 16},  {"bf16x2", NumberFormat::bf16, 2, 32, 16},
-                              {"e4m3x2", NumberFormat::e4m3, 2, 16, 8}, {"e5m2x2", NumberFormat::e5m2, 2, 16, 8},
-                              {"e2m3x2", NumberFormat::e2m3, 2, 16, 8}, {"e3m2x2", NumberFormat::e3m2, 2, 16, 8},
-                              {"e2m1x2", NumberFormat::e2m1, 2, 8, 4},  {"ue8m0x2", NumberFormat::ue8m0, 2, 16, 8},
-                              {"e4m3x4", NumberFormat::e4m3, 4, 32, 8}, {"e5m2x4", NumberFormat::e5m2, 4, 32, 8}};
-  for (const Named& named : kNamed) {
-    if (text != named.name) continue;
-    format = {Type::none, named.number, true, named.elems, named.container_bits, named.elem_bits};
-    return true;
-  }
-  const Type type = parse_type(text);
-  if (!is_integer(type) && type != Type::f64) return false;
-  format = {type, NumberFormat::f32, type == Type::f64, 1, type_bits(type), type_bits(type)};
-  return true;
+Format take_format(Decoding& d) {
+  using N = NumberFormat;
+  constexpr Format kFormats[] = {
+      {Type::none, N::f16, true, 1, 16, 16},  {Type::none, N::bf16, true, 1, 16, 16}, {Type::none, N::tf32, true, 1, 32, 32},
+      {Type::none, N::f32, true, 1, 32, 32},  {Type::none, N::f16, true, 2, 32, 16},  {Type::none, N::bf16, true, 2, 32, 16},
+      {Type::none, N::e4m3, true, 2, 16, 8},  {Type::none, N::e5m2, true, 2, 16, 8},  {Type::none, N::e2m3, true, 2, 16, 8},
+      {Type::none, N::e3m2, true, 2, 16, 8},  {Type::none, N::e2m1, true, 2, 8, 4},   {Type::none, N::ue8m0, true, 2, 16, 8},
+      {Type::none, N::e4m3, true, 4, 32, 8},  {Type::none, N::e5m2, true, 4, 32, 8},  {Type::none, N::e2m3, true, 4, 32, 8},
+      {Type::none, N::e3m2, true, 4, 32, 8},  {Type::none, N::e2m1, true, 4, 16, 4},  {Type::f64, N::f32, true, 1, 64, 64},
+      {Type::u8, N::f32, false, 1, 8, 8},     {Type::u16, N::f32, false, 1, 16, 16},  {Type::u32, N::f32, false, 1, 32, 32},
+      {Type::u64, N::f32, false, 1, 64, 64},  {Type::s8, N::f32, false, 1, 8, 8},     {Type::s16, N::f32, false, 1, 16, 16},
+      {Type::s32, N::f32, false, 1, 32, 32},  {Type::s64, N::f32, false, 1, 64, 64}};
+  return kFormats[d.take_one_of({"f16",    "bf16",   "tf32",   "f32",     "f16x2",  "bf16x2", "e4m3x2", "e5m2x2", "e2m3x2",
+                                 "e3m2x2", "e2m1x2", "ue8m0x2", "e4m3x4", "e5m2x4", "e2m3x4", "e3m2x4", "e2m1x4", "f64",
+                                 "u8",     "u16",    "u32",    "u64",     "s8",     "s16",    "s32",    "s64"},
+                                "format")];
 }
 
 struct ConvertDetail {
@@ -271,13 +265,6 @@ Modifiers take_rounding(Decoding& d) {
   return {};
 }
 
-Format take_format(Decoding& d) {
-  Format format;
-  if (!parse_format(d.next_modifier(), format)) d.unsupported("format ." + std::string(d.next_modifier()));
-  d.take_any();
-  return format;
-}
-
 void check_narrow_formats(Decoding& d, const Format& format) {
   const bool narrow = format.number == NumberFormat::e2m1 || format.number == NumberFormat::e2m3 ||
                       format.number == NumberFormat::e3m2 || format.number == NumberFormat::ue8m0;
@@ -392,7 +379,7 @@ void decode_cvt(Decoding& d) {
 }  // namespace
 
 void add_convert_instructions(InstructionTable& table) {
-  table["cvt"] = {decode_cvt, "Data Movement and Conversion Instructions: cvt"};
+  table["cvt"] = {decode_cvt, manual::kDataMovement};
 }
 
 }  // namespace opdeck::emu

@@ -26,8 +26,8 @@ const char* type_name(Type type) { return kTypes[static_cast<size_t>(type)].name
 uint32_t type_bits(Type type) { return kTypes[static_cast<size_t>(type)].bits; }
 
 Decoding::Decoding(KernelContext& kernel_context, const ptx::Instruction& parsed, std::string_view name,
-                   const char* section)
-    : context(kernel_context), instruction(parsed), name_(name), section_(section) {
+                   const char* section, std::vector<OfferedModifier>* offered)
+    : context(kernel_context), instruction(parsed), name_(name), section_(section), offered_(offered) {
   std::string_view rest = std::string_view(parsed.opcode).substr(name.size());
   while (!rest.empty()) {
     rest.remove_prefix(1);  // the dot
@@ -43,10 +43,20 @@ Decoding::Decoding(KernelContext& kernel_context, const ptx::Instruction& parsed
   }
 }
 
+bool Decoding::sees(std::string_view modifier) {
+  if (next_modifier() == modifier && !modifier.empty()) return true;
+  offer(modifier);
+  return false;
+}
+
 bool Decoding::take(std::string_view modifier) {
-  if (next_modifier() != modifier || modifier.empty()) return false;
+  if (!sees(modifier)) return false;
   ++at_;
   return true;
+}
+
+void Decoding::offer(std::string_view modifier, bool is_wanted) const {
+  if (offered_ != nullptr) offered_->push_back({at_, std::string(modifier), is_wanted});
 }
 
 size_t Decoding::take_one_of(std::initializer_list<std::string_view> modifiers, const char* what) {
@@ -54,13 +64,14 @@ size_t Decoding::take_one_of(std::initializer_list<std::string_view> modifiers, 
   std::string wanted;
   for (const std::string_view modifier : modifiers) {
     if (take(modifier)) return i;
+    offer(modifier, true);
     wanted += (i++ == 0 ? "." : ", .") + std::string(modifier);
   }
   unsupported(std::string(what) + (at_ < modifiers_.size() ? " ." + std::string(next_modifier()) : " missing") +
               " (one of " + wanted + " is wanted)");
 }
 
-Type Decoding::take_type() {
+Type Decoding::read_type() {
   const Type type = parse_type(next_modifier());
   if (type == Type::none)
     unsupported(at_ < modifiers_.size() ? "modifier ." + std::string(next_modifier()) : "without a type");
@@ -68,21 +79,27 @@ Type Decoding::take_type() {
   return type;
 }
 
-Type Decoding::take_type_of(std::initializer_list<Type> types) {
-  const Type type = take_type();
-  if (std::find(types.begin(), types.end(), type) == types.end()) unsupported("type ." + std::string(type_name(type)));
-  return type;
+void Decoding::offer_all_types() const {
+  for (size_t i = 1; i < std::size(kTypes); ++i) offer(kTypes[i].name, true);
 }
 
-std::string_view Decoding::take_any() {
-  const std::string_view modifier = next_modifier();
-  if (at_ < modifiers_.size()) ++at_;
-  return modifier;
+Type Decoding::take_type() {
+  if (parse_type(next_modifier()) == Type::none) offer_all_types();
+  return read_type();
+}
+
+Type Decoding::take_type_of(std::initializer_list<Type> types) {
+  if (parse_type(next_modifier()) == Type::none)
+    for (const Type type : types) offer(type_name(type), true);
+  const Type type = read_type();
+  if (std::find(types.begin(), types.end(), type) == types.end()) unsupported("type ." + std::string(type_name(type)));
+  return type;
 }
 
 Type Decoding::element_type() const {
   for (const std::string_view modifier : modifiers_)
     if (const Type type = parse_type(modifier); type != Type::none) return type;
+  offer_all_types();
   unsupported("without a type");
 }
 
@@ -92,18 +109,21 @@ void Decoding::finish() const {
 }
 
 const ptx::Operand& Decoding::operand(size_t i) const {
+  static const ptx::Operand kAny{ptx::Operand::Kind::any};
+  if (is_probe()) return kAny;
   if (i >= instruction.operands.size()) malformed("operand " + std::to_string(i + 1) + " is missing");
   return instruction.operands[i];
 }
 
 void Decoding::require_operands(size_t at_least, size_t at_most) const {
-  if (num_operands() >= at_least && num_operands() <= at_most) return;
+  if (is_probe() || (num_operands() >= at_least && num_operands() <= at_most)) return;
   malformed(std::to_string(num_operands()) + " operands, " + std::to_string(at_least) +
             (at_most == at_least ? "" : " to " + std::to_string(at_most)) + " wanted");
 }
 
 uint32_t Decoding::destination(const ptx::Operand& operand, uint32_t bits) {
-  if (operand.kind == ptx::Operand::Kind::sink) return context.scratch_row(bits);
+  if (operand.kind == ptx::Operand::Kind::sink || operand.kind == ptx::Operand::Kind::any)
+    return context.scratch_row(bits);
   if (operand.kind != ptx::Operand::Kind::reg) malformed("a destination is not a register");
   if (context.register_bits(operand.reg) != bits)
     malformed("destination " + operand.name + " has " + std::to_string(context.register_bits(operand.reg)) + " bits, " +
@@ -163,6 +183,7 @@ uint32_t Decoding::source(const ptx::Operand& operand, uint32_t bits) {
       return context.special_row(it->second, bits);
     }
     case Kind::symbol: return context.symbol_row(operand.name, bits, 0);
+    case Kind::any: return context.scratch_row(bits);
     default: malformed("an operand is not a register or constant");
   }
 }
@@ -205,6 +226,7 @@ int64_t Decoding::immediate(size_t i) const {
 }
 
 AddressOperand Decoding::address(const ptx::Operand& operand) {
+  if (operand.kind == ptx::Operand::Kind::any) return {context.scratch_row(64), 64, 0};
   if (operand.kind != ptx::Operand::Kind::address || operand.items.empty()) malformed("an operand is not an address");
   const ptx::Operand& base = operand.items[0];
   AddressOperand result;

@@ -15,6 +15,7 @@
 #include "../machine/error.h"
 #include "../machine/program.h"
 #include "../ptx/ast.h"
+#include "manual.h"
 #include "register_uses.h"
 
 namespace opdeck::emu {
@@ -96,10 +97,18 @@ class KernelContext {
   std::optional<uint32_t> carry_row_;
 };
 
+// A modifier that a decode function looked for and did not find, and before which of the opcode's it would stand.
+struct OfferedModifier {
+  size_t at = 0;
+  std::string modifier;
+  bool is_wanted = false;  // that one, or another wanted one, must be there
+};
+
 class Decoding {
  public:
-  // `name` is the part of the opcode that the instruction table matched.
-  Decoding(KernelContext& context, const ptx::Instruction& instruction, std::string_view name, const char* section);
+  // `name` is the part of the opcode that the instruction table matched. `offered` may be null.
+  Decoding(KernelContext& context, const ptx::Instruction& instruction, std::string_view name, const char* section,
+           std::vector<OfferedModifier>* offered = nullptr);
 
   // Modifiers, in order.
   bool take(std::string_view modifier);
@@ -108,7 +117,8 @@ class Decoding {
   Type take_type();                                      // must be there
   Type take_type_of(std::initializer_list<Type> types);  // must be there and one of these
   std::string_view next_modifier() const { return at_ < modifiers_.size() ? modifiers_[at_] : std::string_view{}; }
-  std::string_view take_any();
+  // Whether this is the next modifier, which stays.
+  bool sees(std::string_view modifier);
   // The first modifier that is a type, wherever it stands: what chooses between instructions of one name.
   Type element_type() const;
   // Called after the decode function: everything must have been taken.
@@ -116,6 +126,8 @@ class Decoding {
 
   // Operands.
   size_t num_operands() const { return instruction.operands.size(); }
+  // Whether the operands are those of a probe (probe.cpp), which stand for whatever is asked for.
+  bool is_probe() const { return offered_ != nullptr; }
   const ptx::Operand& operand(size_t i) const;
   void require_operands(size_t count) const { require_operands(count, count); }
   void require_operands(size_t at_least, size_t at_most) const;
@@ -157,10 +169,15 @@ class Decoding {
   RegisterUses registers;  // taken so far
 
  private:
+  Type read_type();
+  void offer_all_types() const;
+  void offer(std::string_view modifier, bool is_wanted = false) const;
+
   std::string_view name_;
   const char* section_;
   std::vector<std::string_view> modifiers_;
   size_t at_ = 0;
+  std::vector<OfferedModifier>* offered_;
 };
 
 using DecodeFunction = void (*)(Decoding&);
@@ -170,6 +187,8 @@ struct InstructionEntry {
 };
 using InstructionTable = std::map<std::string, InstructionEntry, std::less<>>;
 const InstructionTable& instruction_table();
+// The table's longest name that the opcode starts with, at a dot; end() where there is none.
+InstructionTable::const_iterator find_instruction(std::string_view opcode);
 
 // One for each file of src/isa.
 void add_arithmetic_instructions(InstructionTable& table);
@@ -194,6 +213,7 @@ void add_umma_instructions(InstructionTable& table);
 void add_wgmma_instructions(InstructionTable& table);
 void add_matrix_instructions(InstructionTable& table);
 void add_cluster_launch_instructions(InstructionTable& table);
+void add_refused_instructions(InstructionTable& table);
 
 // Decodes one kernel of a module. Throws EmulatorError with the PTX line.
 Program decode_kernel(const ptx::Module& module, const ptx::Kernel& kernel);

@@ -17,17 +17,6 @@ constexpr uint64_t kMaxVariableBytes = uint64_t{1} << 28;  // of each state spac
 
 uint64_t align_up(uint64_t value, uint64_t align) { return (value + align - 1) / align * align; }
 
-// The table's longest name that the opcode starts with, at a dot.
-InstructionTable::const_iterator find_instruction(const InstructionTable& table, std::string_view opcode) {
-  while (true) {
-    const auto it = table.find(opcode);
-    if (it != table.end()) return it;
-    const size_t dot = opcode.rfind('.');
-    if (dot == std::string_view::npos) return table.end();
-    opcode = opcode.substr(0, dot);
-  }
-}
-
 std::string source_text(const ptx::Module& module, const ptx::Instruction& instruction) {
   const auto file = module.files.find(instruction.source_file);
   if (instruction.source_line == 0 || file == module.files.end()) return "";
@@ -47,11 +36,22 @@ const InstructionTable& instruction_table() {
           add_mbarrier_instructions,   add_bulk_copy_instructions,      add_tensor_copy_instructions,
           add_tmem_instructions,       add_umma_instructions,           add_wgmma_instructions,
           add_matrix_instructions,     add_cluster_launch_instructions, add_extended_integer_instructions,
-          add_set_instructions})
+          add_set_instructions, add_refused_instructions})
       add(t);
     return t;
   }();
   return table;
+}
+
+InstructionTable::const_iterator find_instruction(std::string_view opcode) {
+  const InstructionTable& table = instruction_table();
+  while (true) {
+    const auto it = table.find(opcode);
+    if (it != table.end()) return it;
+    const size_t dot = opcode.rfind('.');
+    if (dot == std::string_view::npos) return table.end();
+    opcode = opcode.substr(0, dot);
+  }
 }
 
 KernelContext::KernelContext(const ptx::Module& m, const ptx::Kernel& k, Program& p)
@@ -185,11 +185,10 @@ Program decode_kernel(const ptx::Module& module, const ptx::Kernel& kernel) {
   for (const ptx::Parameter& p : kernel.parameters) program.parameters.push_back({p.offset_bytes, p.size_bytes});
   KernelContext context(module, kernel, program);
   program.always_row = context.constant_row(1, 1);
-  const InstructionTable& table = instruction_table();
   std::vector<RegisterUses> uses;  // one an op
   const auto decode_one = [&](const ptx::Instruction& instruction) {
-    const auto it = find_instruction(table, instruction.opcode);
-    if (it == table.end())
+    const auto it = find_instruction(instruction.opcode);
+    if (it == instruction_table().end())
       throw EmulatorError(Fault::unsupported, "PTX line " + std::to_string(instruction.line) + ": instruction `" +
                                                   instruction.opcode + "` is not supported");
     Decoding decoding(context, instruction, it->first, it->second.section);

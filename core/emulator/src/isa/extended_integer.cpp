@@ -188,16 +188,16 @@ void decode_add_carry(Decoding& d) { decode_carry<false, false>(d); }
 void decode_sub_carry(Decoding& d) { decode_carry<true, false>(d); }
 
 void add_extended_integer_instructions(InstructionTable& table) {
-  table["addc"] = {decode_carry<false, true>, "Extended-Precision Integer Arithmetic Instructions: addc"};
-  table["subc"] = {decode_carry<true, true>, "Extended-Precision Integer Arithmetic Instructions: subc"};
-  table["mul24"] = {decode_24<2>, "Integer Arithmetic Instructions: mul24"};
-  table["mad24"] = {decode_24<3>, "Integer Arithmetic Instructions: mad24"};
-  table["sad"] = {decode_sad, "Integer Arithmetic Instructions: sad"};
-  table["bmsk"] = {decode_bmsk, "Integer Arithmetic Instructions: bmsk"};
-  table["szext"] = {decode_szext, "Integer Arithmetic Instructions: szext"};
-  table["fns"] = {decode_fns, "Integer Arithmetic Instructions: fns"};
-  table["dp4a"] = {decode_dot_product<4>, "Integer Arithmetic Instructions: dp4a"};
-  table["dp2a"] = {decode_dot_product<2>, "Integer Arithmetic Instructions: dp2a"};
+  table["addc"] = {decode_carry<false, true>, manual::kExtendedInteger};
+  table["subc"] = {decode_carry<true, true>, manual::kExtendedInteger};
+  table["mul24"] = {decode_24<2>, manual::kInteger};
+  table["mad24"] = {decode_24<3>, manual::kInteger};
+  table["sad"] = {decode_sad, manual::kInteger};
+  table["bmsk"] = {decode_bmsk, manual::kInteger};
+  table["szext"] = {decode_szext, manual::kInteger};
+  table["fns"] = {decode_fns, manual::kInteger};
+  table["dp4a"] = {decode_dot_product<4>, manual::kInteger};
+  table["dp2a"] = {decode_dot_product<2>, manual::kInteger};
 }
 
 }  // namespace opdeck::emu

@@ -209,8 +209,8 @@ Execute pick_mixed_fused(FloatMode mode, size_t rounding) {
 
 // `.f32.f16` or `.f32.bf16`: the second type, or none. The form has no .ftz.
 Type take_mixed_type(Decoding& d, Type type, FloatMode mode) {
-  if (type != Type::f32 || d.next_modifier().empty()) return Type::none;
-  const Type half = d.take_type_of({Type::f16, Type::bf16});
+  const Type half = type != Type::f32 ? Type::none : d.take("f16") ? Type::f16 : d.take("bf16") ? Type::bf16 : Type::none;
+  if (half == Type::none) return half;
   d.require_target({Target::sm_100a, Target::sm_103a});
   if (flushes(mode)) d.unsupported(".ftz of mixed precision");
   d.op.dst = d.destination(0, 32);
@@ -365,7 +365,7 @@ void decode_approximation(Decoding& d) {
 // rcp and sqrt: approximate, or rounded.
 template <Approximation approximation, Execute plain, Execute ftz_form, Execute f64>
 void decode_root(Decoding& d) {
-  if (d.next_modifier() == "approx") return decode_approximation<approximation>(d);
+  if (d.sees("approx")) return decode_approximation<approximation>(d);
   const size_t rounding = d.take_one_of({"rn", "rz", "rm", "rp"}, "rounding");
   const bool ftz = d.take("ftz");
   const Type type = d.take_type_of({Type::f32, Type::f64});
@@ -444,7 +444,7 @@ void decode_float_fma(Decoding& d) {
 }
 
 void decode_float_div(Decoding& d) {
-  if (d.next_modifier() != "approx" && d.next_modifier() != "full") {
+  if (!d.sees("approx") && !d.sees("full")) {
     const size_t rounding = d.take_one_of({"rn", "rz", "rm", "rp", "approx", "full"}, "rounding");
     const FloatMode mode = take_mode(d);
     const Type type = d.take_type_of({Type::f32, Type::f64});
@@ -465,15 +465,15 @@ void decode_float_div(Decoding& d) {
 void add_float_instructions(InstructionTable& table) {
   table["rcp"] = {
       decode_root<rcp_approx, &unary_f32<reciprocal>, &unary_f32<reciprocal_ftz>, &unary_f64<reciprocal_f64>>,
-      "Floating Point Instructions: rcp"};
+      manual::kFloat};
   table["sqrt"] = {
       decode_root<sqrt_approx, &unary_f32<square_root>, &unary_f32<square_root_ftz>, &unary_f64<square_root_f64>>,
-      "Floating Point Instructions: sqrt"};
-  table["rsqrt"] = {decode_approximation<rsqrt_approx>, "Floating Point Instructions: rsqrt"};
-  table["lg2"] = {decode_approximation<lg2_approx>, "Floating Point Instructions: lg2"};
-  table["sin"] = {decode_approximation<sin_approx>, "Floating Point Instructions: sin"};
-  table["cos"] = {decode_approximation<cos_approx>, "Floating Point Instructions: cos"};
-  table["copysign"] = {decode_copysign, "Floating Point Instructions: copysign"};
+      manual::kFloat};
+  table["rsqrt"] = {decode_approximation<rsqrt_approx>, manual::kFloat};
+  table["lg2"] = {decode_approximation<lg2_approx>, manual::kFloat};
+  table["sin"] = {decode_approximation<sin_approx>, manual::kFloat};
+  table["cos"] = {decode_approximation<cos_approx>, manual::kFloat};
+  table["copysign"] = {decode_copysign, manual::kFloat};
 }
 
 }  // namespace opdeck::emu

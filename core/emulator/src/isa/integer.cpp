@@ -322,8 +322,8 @@ void decode_bfi(Decoding& d) {
 }  // namespace
 
 // add, sub, mul, min, max, neg, abs, div and fma share their names with floating-point forms: see arithmetic.cpp.
-void decode_integer_add(Decoding& d) { d.next_modifier() == "cc" ? decode_add_carry(d) : decode_binary<Add>(d); }
-void decode_integer_sub(Decoding& d) { d.next_modifier() == "cc" ? decode_sub_carry(d) : decode_binary<Sub>(d); }
+void decode_integer_add(Decoding& d) { d.sees("cc") ? decode_add_carry(d) : decode_binary<Add>(d); }
+void decode_integer_sub(Decoding& d) { d.sees("cc") ? decode_sub_carry(d) : decode_binary<Sub>(d); }
 void decode_integer_mul(Decoding& d) { decode_mul(d); }
 void decode_integer_mad(Decoding& d) { decode_mad(d); }
 void decode_integer_div(Decoding& d) { decode_binary<Div>(d); }
@@ -333,13 +333,13 @@ void decode_integer_neg(Decoding& d) { decode_unary<Negate>(d); }
 void decode_integer_abs(Decoding& d) { decode_unary<Absolute>(d); }
 
 void add_integer_instructions(InstructionTable& table) {
-  table["rem"] = {decode_binary<Rem>, "Integer Arithmetic Instructions: rem"};
-  table["popc"] = {decode_count<PopCount>, "Integer Arithmetic Instructions: popc"};
-  table["clz"] = {decode_count<LeadingZeros>, "Integer Arithmetic Instructions: clz"};
-  table["brev"] = {decode_brev, "Integer Arithmetic Instructions: brev"};
-  table["bfind"] = {decode_bfind, "Integer Arithmetic Instructions: bfind"};
-  table["bfe"] = {decode_bfe, "Integer Arithmetic Instructions: bfe"};
-  table["bfi"] = {decode_bfi, "Integer Arithmetic Instructions: bfi"};
+  table["rem"] = {decode_binary<Rem>, manual::kInteger};
+  table["popc"] = {decode_count<PopCount>, manual::kInteger};
+  table["clz"] = {decode_count<LeadingZeros>, manual::kInteger};
+  table["brev"] = {decode_brev, manual::kInteger};
+  table["bfind"] = {decode_bfind, manual::kInteger};
+  table["bfe"] = {decode_bfe, manual::kInteger};
+  table["bfi"] = {decode_bfi, manual::kInteger};
 }
 
 }  // namespace opdeck::emu

@@ -163,15 +163,15 @@ void decode_shf(Decoding& d) {
 }  // namespace
 
 void add_logic_instructions(InstructionTable& table) {
-  table["and"] = {decode_binary<And>, "Logic and Shift Instructions: and"};
-  table["or"] = {decode_binary<Or>, "Logic and Shift Instructions: or"};
-  table["xor"] = {decode_binary<Xor>, "Logic and Shift Instructions: xor"};
-  table["not"] = {decode_not, "Logic and Shift Instructions: not"};
-  table["cnot"] = {decode_cnot, "Logic and Shift Instructions: cnot"};
-  table["lop3"] = {decode_lop3, "Logic and Shift Instructions: lop3"};
-  table["shl"] = {decode_shl, "Logic and Shift Instructions: shl"};
-  table["shr"] = {decode_shr, "Logic and Shift Instructions: shr"};
-  table["shf"] = {decode_shf, "Logic and Shift Instructions: shf"};
+  table["and"] = {decode_binary<And>, manual::kLogic};
+  table["or"] = {decode_binary<Or>, manual::kLogic};
+  table["xor"] = {decode_binary<Xor>, manual::kLogic};
+  table["not"] = {decode_not, manual::kLogic};
+  table["cnot"] = {decode_cnot, manual::kLogic};
+  table["lop3"] = {decode_lop3, manual::kLogic};
+  table["shl"] = {decode_shl, manual::kLogic};
+  table["shr"] = {decode_shr, manual::kLogic};
+  table["shf"] = {decode_shf, manual::kLogic};
 }
 
 }  // namespace opdeck::emu

@@ -184,10 +184,10 @@ void decode_mma(Decoding& d) {
 }  // namespace
 
 void add_matrix_instructions(InstructionTable& table) {
-  table["ldmatrix"] = {decode_ldmatrix, "Warp Level Matrix Instructions: ldmatrix"};
-  table["stmatrix"] = {decode_stmatrix, "Warp Level Matrix Instructions: stmatrix"};
-  table["movmatrix"] = {decode_movmatrix, "Warp Level Matrix Instructions: movmatrix"};
-  table["mma"] = {decode_mma, "Warp Level Matrix Instructions: mma.sync"};
+  table["ldmatrix"] = {decode_ldmatrix, manual::kWarpMatrix};
+  table["stmatrix"] = {decode_stmatrix, manual::kWarpMatrix};
+  table["movmatrix"] = {decode_movmatrix, manual::kWarpMatrix};
+  table["mma"] = {decode_mma, manual::kWarpMatrix};
 }
 
 }  // namespace opdeck::emu

@@ -288,15 +288,15 @@ void decode_wait(Decoding& d) {
 }  // namespace
 
 void add_mbarrier_instructions(InstructionTable& table) {
-  table["mbarrier.init"] = {decode_init, "mbarrier.init"};
-  table["mbarrier.inval"] = {decode_inval, "mbarrier.inval"};
-  table["mbarrier.arrive"] = {decode_arrive<false>, "mbarrier.arrive"};
-  table["mbarrier.arrive_drop"] = {decode_arrive<true>, "mbarrier.arrive_drop"};
-  table["mbarrier.expect_tx"] = {decode_tx<1>, "mbarrier.expect_tx"};
-  table["mbarrier.complete_tx"] = {decode_tx<-1>, "mbarrier.complete_tx"};
-  table["mbarrier.pending_count"] = {decode_pending_count, "mbarrier.pending_count"};
-  table["mbarrier.test_wait"] = {decode_wait<false>, "mbarrier.test_wait"};
-  table["mbarrier.try_wait"] = {decode_wait<true>, "mbarrier.try_wait"};
+  table["mbarrier.init"] = {decode_init, manual::kSynchronization};
+  table["mbarrier.inval"] = {decode_inval, manual::kSynchronization};
+  table["mbarrier.arrive"] = {decode_arrive<false>, manual::kSynchronization};
+  table["mbarrier.arrive_drop"] = {decode_arrive<true>, manual::kSynchronization};
+  table["mbarrier.expect_tx"] = {decode_tx<1>, manual::kSynchronization};
+  table["mbarrier.complete_tx"] = {decode_tx<-1>, manual::kSynchronization};
+  table["mbarrier.pending_count"] = {decode_pending_count, manual::kSynchronization};
+  table["mbarrier.test_wait"] = {decode_wait<false>, manual::kSynchronization};
+  table["mbarrier.try_wait"] = {decode_wait<true>, manual::kSynchronization};
 }
 
 }  // namespace opdeck::emu

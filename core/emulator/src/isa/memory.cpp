@@ -231,11 +231,10 @@ void decode_prefetch(Decoding& d) {
 }
 
 void decode_cache_policy(Decoding& d) {
-  while (!d.next_modifier().empty() && d.next_modifier() != "b64") {
-    const std::string_view modifier = d.take_any();
-    if (modifier != "fractional" && modifier != "range" && modifier.substr(0, 4) != "L2::")
-      d.unsupported("modifier ." + std::string(modifier));
-  }
+  d.take_one_of({"fractional", "range"}, "kind of policy");
+  d.take("global");
+  d.take_one_of({"L2::evict_last", "L2::evict_normal", "L2::evict_first", "L2::evict_unchanged"}, "primary priority");
+  d.take("L2::evict_first") || d.take("L2::evict_unchanged");
   d.take_type_of({Type::b64});
   d.op.dst = d.destination(0, 64);
   d.op.execute = +[](Warp& warp, const Op& op) {
@@ -247,12 +246,12 @@ void decode_cache_policy(Decoding& d) {
 }  // namespace
 
 void add_memory_instructions(InstructionTable& table) {
-  table["ld"] = {decode_ld, "Data Movement and Conversion Instructions: ld"};
-  table["ldu"] = {decode_ld, "Data Movement and Conversion Instructions: ldu"};
-  table["st"] = {decode_st, "Data Movement and Conversion Instructions: st"};
-  table["prefetch"] = {decode_prefetch, "Data Movement and Conversion Instructions: prefetch"};
-  table["prefetchu"] = {decode_prefetch, "Data Movement and Conversion Instructions: prefetchu"};
-  table["createpolicy"] = {decode_cache_policy, "Data Movement and Conversion Instructions: createpolicy"};
+  table["ld"] = {decode_ld, manual::kDataMovement};
+  table["ldu"] = {decode_ld, manual::kDataMovement};
+  table["st"] = {decode_st, manual::kDataMovement};
+  table["prefetch"] = {decode_prefetch, manual::kDataMovement};
+  table["prefetchu"] = {decode_prefetch, manual::kDataMovement};
+  table["createpolicy"] = {decode_cache_policy, manual::kDataMovement};
 }
 
 }  // namespace opdeck::emu

@@ -136,12 +136,17 @@ void decode_mov(Decoding& d) {
     d.op.execute = for_bits(bits, [](auto zero) { return vectorised<&copy<decltype(zero)>>(); });
 }
 
-uint64_t window_of(Decoding& d, std::string_view space) {
-  if (space == "global" || space == "const") return 0;
-  if (space == "shared" || space == "shared::cta" || space == "shared::cluster") return kSharedWindow;
-  if (space == "local") return kLocalWindow;
-  if (space == "param" || space == "param::entry") return kParamWindow;
-  d.unsupported("state space ." + std::string(space));
+struct Window {
+  uint64_t first = 0;
+  bool is_own_cta = false;  // of shared memory, that of the executing CTA alone
+};
+Window take_window(Decoding& d) {
+  if (d.take("global") || d.take("const")) return {0};
+  if (d.take("shared") || d.take("shared::cta")) return {kSharedWindow, true};
+  if (d.take("shared::cluster")) return {kSharedWindow};
+  if (d.take("local")) return {kLocalWindow};
+  if (d.take("param") || d.take("param::entry")) return {kParamWindow};
+  d.unsupported("state space ." + std::string(d.next_modifier()));
 }
 
 // A window's addresses differ from generic ones by a constant.
@@ -151,7 +156,7 @@ Flow add_window(Warp& warp, const Op& op) {
 }
 void decode_cvta(Decoding& d) {
   const bool to_space = d.take("to");
-  const uint64_t window = window_of(d, d.take_any());
+  const uint64_t window = take_window(d).first;
   d.take_type_of({Type::u64});
   d.require_operands(2);
   d.op.dst = d.destination(0, 64);
@@ -214,13 +219,11 @@ Flow is_in_space(Warp& warp, const Op& op) {
   return Flow::next;
 }
 void decode_isspacep(Decoding& d) {
-  const std::string_view name = d.take_any();
-  const uint64_t window = window_of(d, name);
+  const Window window = take_window(d);
   d.require_operands(2);
   d.op.dst = d.destination(0, 1);
   d.op.a = d.source(1, 64);
-  const bool own_cta = name == "shared" || name == "shared::cta";
-  d.op.immediate = static_cast<int64_t>(static_cast<uint64_t>(space_of(window)) | (own_cta ? 256 : 0));
+  d.op.immediate = static_cast<int64_t>(static_cast<uint64_t>(space_of(window.first)) | (window.is_own_cta ? 256 : 0));
   d.op.execute = &is_in_space;
 }
 
@@ -256,20 +259,23 @@ void decode_prmt(Decoding& d) {
   d.op.b = d.source(2, 32);
   d.op.c = d.source(3, 32);
   d.op.execute = &permute;
-  if (d.next_modifier().empty()) return;
-  d.op.immediate = static_cast<int64_t>(d.take_one_of({"f4e", "b4e", "rc8", "ecl", "ecr", "rc16"}, "mode"));
-  d.op.execute = &permute_mode;
+  constexpr std::string_view kModes[] = {"f4e", "b4e", "rc8", "ecl", "ecr", "rc16"};
+  for (size_t mode = 0; mode < std::size(kModes); ++mode)
+    if (d.take(kModes[mode])) {
+      d.op.immediate = static_cast<int64_t>(mode);
+      d.op.execute = &permute_mode;
+    }
 }
 
 }  // namespace
 
 void add_move_instructions(InstructionTable& table) {
-  table["mov"] = {decode_mov, "Data Movement and Conversion Instructions: mov"};
-  table["cvta"] = {decode_cvta, "Data Movement and Conversion Instructions: cvta"};
-  table["mapa"] = {decode_mapa, "Data Movement and Conversion Instructions: mapa"};
-  table["getctarank"] = {decode_getctarank, "Data Movement and Conversion Instructions: getctarank"};
-  table["isspacep"] = {decode_isspacep, "Data Movement and Conversion Instructions: isspacep"};
-  table["prmt"] = {decode_prmt, "Data Movement and Conversion Instructions: prmt"};
+  table["mov"] = {decode_mov, manual::kDataMovement};
+  table["cvta"] = {decode_cvta, manual::kDataMovement};
+  table["mapa"] = {decode_mapa, manual::kDataMovement};
+  table["getctarank"] = {decode_getctarank, manual::kDataMovement};
+  table["isspacep"] = {decode_isspacep, manual::kDataMovement};
+  table["prmt"] = {decode_prmt, manual::kDataMovement};
 }
 
 }  // namespace opdeck::emu

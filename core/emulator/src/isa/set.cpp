@@ -122,7 +122,7 @@ void decode_set(Decoding& d) {
 }  // namespace
 
 void add_set_instructions(InstructionTable& table) {
-  table["set"] = {decode_set, "Comparison and Selection Instructions: set"};
+  table["set"] = {decode_set, manual::kComparison};
 }
 
 }  // namespace opdeck::emu

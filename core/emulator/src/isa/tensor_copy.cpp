@@ -328,9 +328,9 @@ void decode_prefetch(Decoding& d) {
 }  // namespace
 
 void add_tensor_copy_instructions(InstructionTable& table) {
-  table["cp.async.bulk.tensor"] = {decode_copy, "cp.async.bulk.tensor"};
-  table["cp.reduce.async.bulk.tensor"] = {decode_reduce, "cp.reduce.async.bulk.tensor"};
-  table["cp.async.bulk.prefetch.tensor"] = {decode_prefetch, "cp.async.bulk.prefetch.tensor"};
+  table["cp.async.bulk.tensor"] = {decode_copy, manual::kDataMovement};
+  table["cp.reduce.async.bulk.tensor"] = {decode_reduce, manual::kDataMovement};
+  table["cp.async.bulk.prefetch.tensor"] = {decode_prefetch, manual::kDataMovement};
 }
 
 }  // namespace opdeck::emu

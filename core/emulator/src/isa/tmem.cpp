@@ -336,16 +336,16 @@ void decode_cp(Decoding& d) {
 }  // namespace
 
 void add_tmem_instructions(InstructionTable& table) {
-  table["tcgen05.alloc"] = {decode_alloc, "tcgen05.alloc"};
-  table["tcgen05.dealloc"] = {decode_dealloc, "tcgen05.dealloc"};
-  table["tcgen05.relinquish_alloc_permit"] = {decode_relinquish, "tcgen05.relinquish_alloc_permit"};
-  table["tcgen05.ld"] = {decode_ld, "tcgen05.ld"};
-  table["tcgen05.st"] = {decode_st, "tcgen05.st"};
-  table["tcgen05.wait::ld"] = {decode_wait_ld, "tcgen05.wait"};
-  table["tcgen05.wait::st"] = {decode_wait_st, "tcgen05.wait"};
-  table["tcgen05.fence::before_thread_sync"] = {decode_fence<&ClusterHazards::fence_before_thread_sync>, "tcgen05.fence"};
-  table["tcgen05.fence::after_thread_sync"] = {decode_fence<&ClusterHazards::fence_after_thread_sync>, "tcgen05.fence"};
-  table["tcgen05.cp"] = {decode_cp, "tcgen05.cp"};
+  table["tcgen05.alloc"] = {decode_alloc, manual::kTensorCore5};
+  table["tcgen05.dealloc"] = {decode_dealloc, manual::kTensorCore5};
+  table["tcgen05.relinquish_alloc_permit"] = {decode_relinquish, manual::kTensorCore5};
+  table["tcgen05.ld"] = {decode_ld, manual::kTensorCore5};
+  table["tcgen05.st"] = {decode_st, manual::kTensorCore5};
+  table["tcgen05.wait::ld"] = {decode_wait_ld, manual::kTensorCore5};
+  table["tcgen05.wait::st"] = {decode_wait_st, manual::kTensorCore5};
+  table["tcgen05.fence::before_thread_sync"] = {decode_fence<&ClusterHazards::fence_before_thread_sync>, manual::kTensorCore5};
+  table["tcgen05.fence::after_thread_sync"] = {decode_fence<&ClusterHazards::fence_after_thread_sync>, manual::kTensorCore5};
+  table["tcgen05.cp"] = {decode_cp, manual::kTensorCore5};
 }
 
 }  // namespace opdeck::emu

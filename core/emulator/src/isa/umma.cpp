@@ -212,8 +212,8 @@ void decode_commit(Decoding& d) {
 }  // namespace
 
 void add_umma_instructions(InstructionTable& table) {
-  table["tcgen05.mma"] = {decode_mma, "tcgen05.mma"};
-  table["tcgen05.commit"] = {decode_commit, "tcgen05.commit"};
+  table["tcgen05.mma"] = {decode_mma, manual::kTensorCore5};
+  table["tcgen05.commit"] = {decode_commit, manual::kTensorCore5};
 }
 
 }  // namespace opdeck::emu

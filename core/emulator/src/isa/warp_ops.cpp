@@ -293,13 +293,13 @@ void decode_redux(Decoding& d) {
 }  // namespace
 
 void add_warp_instructions(InstructionTable& table) {
-  table["shfl"] = {decode_shfl, "Data Movement and Conversion Instructions: shfl.sync"};
-  table["vote"] = {decode_vote, "Parallel Synchronization and Communication Instructions: vote.sync"};
-  table["activemask"] = {decode_activemask, "Parallel Synchronization and Communication Instructions: activemask"};
-  table["elect"] = {decode_elect, "Parallel Synchronization and Communication Instructions: elect.sync"};
-  table["bar.warp"] = {decode_bar_warp, "Parallel Synchronization and Communication Instructions: bar.warp.sync"};
-  table["match"] = {decode_match, "Parallel Synchronization and Communication Instructions: match.sync"};
-  table["redux"] = {decode_redux, "Parallel Synchronization and Communication Instructions: redux.sync"};
+  table["shfl"] = {decode_shfl, manual::kDataMovement};
+  table["vote"] = {decode_vote, manual::kSynchronization};
+  table["activemask"] = {decode_activemask, manual::kSynchronization};
+  table["elect"] = {decode_elect, manual::kSynchronization};
+  table["bar.warp"] = {decode_bar_warp, manual::kSynchronization};
+  table["match"] = {decode_match, manual::kSynchronization};
+  table["redux"] = {decode_redux, manual::kSynchronization};
 }
 
 }  // namespace opdeck::emu

@@ -118,13 +118,14 @@ Flow multiply(Warp& warp, const Op& op) {
 }
 
 void take_shape(Decoding& d, WgmmaDetail& detail, uint32_t& k_elems) {
-  const std::string shape(d.take_any());
-  unsigned n = 0, k = 0;
-  int used = 0;
-  if (std::sscanf(shape.c_str(), "m64n%uk%u%n", &n, &k, &used) != 2 || static_cast<size_t>(used) != shape.size())
-    d.unsupported("shape ." + shape);
-  detail.operands.n_cols = n;
-  k_elems = k;
+  for (const uint32_t k : {8, 16, 32})
+    for (uint32_t n = 8; n <= 256; n += 8)
+      if (d.take("m64n" + std::to_string(n) + "k" + std::to_string(k))) {
+        detail.operands.n_cols = n;
+        k_elems = k;
+        return;
+      }
+  d.unsupported("shape ." + std::string(d.next_modifier()));
 }
 
 NumberFormat take_operand_format(Decoding& d) {
@@ -233,10 +234,10 @@ void decode_group(Decoding& d) {
 }  // namespace
 
 void add_wgmma_instructions(InstructionTable& table) {
-  table["wgmma.mma_async"] = {decode_mma, "wgmma.mma_async"};
-  table["wgmma.fence"] = {decode_group<0, fence>, "wgmma.fence"};
-  table["wgmma.commit_group"] = {decode_group<0, commit_group>, "wgmma.commit_group"};
-  table["wgmma.wait_group"] = {decode_group<1, wait_group>, "wgmma.wait_group"};
+  table["wgmma.mma_async"] = {decode_mma, manual::kWarpgroupMatrix};
+  table["wgmma.fence"] = {decode_group<0, fence>, manual::kWarpgroupMatrix};
+  table["wgmma.commit_group"] = {decode_group<0, commit_group>, manual::kWarpgroupMatrix};
+  table["wgmma.wait_group"] = {decode_group<1, wait_group>, manual::kWarpgroupMatrix};
 }
 
 }  // namespace opdeck::emu

@@ -34,8 +34,8 @@ struct Variable {
 };
 
 struct Operand {
-  enum class Kind : uint8_t { reg, immediate, float_immediate, symbol, label, special, vector, address, sink, pair };
-  Kind kind = Kind::sink;
+  enum class Kind : uint8_t { reg, immediate, float_immediate, symbol, label, special, vector, address, sink, pair, any };
+  Kind kind = Kind::sink;  // any: never parsed; what stands for an operand of whatever kind (isa/probe.cpp)
   bool negated = false;        // `!%p`
   uint32_t reg = 0;            // Kind::reg: index into Kernel::registers
   int64_t value = 0;           // immediate; bits of a float immediate; offset of an address; target of a label

@@ -1,0 +1,119 @@
+# SPDX-License-Identifier: Apache-2.0
+"""coverage.py: which instructions, modifiers and types the emulator decodes, asked of its decode functions themselves.
+
+Who calls it: `python -m opdeck.core.emulator.coverage` prints the rows; tests/emulator/instructions makes
+docs/coverage.md of them. Nothing here lists instructions: opdeck_emu_probe decodes one opcode with operands that fit
+everywhere, and tells which modifiers the decode function looked for and did not find. The search starts with the bare
+name and puts those in, one after the other.
+Limits: a modifier is tried with each type that it may stand beside, not with every other modifier; what depends on
+operands (their number, the values of descriptors) is not seen.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from opdeck.core.emulator.library import DEVICES, EmulatorLibrary, Probe
+
+Form = tuple[str, ...]  # the modifiers of an opcode
+TYPES = frozenset(
+    {f"{kind}{bits}" for kind in "bus" for bits in (8, 16, 32, 64)}
+    | {"pred", "b128", "f16", "f16x2", "bf16", "bf16x2", "f32", "f32x2", "f64", "tf32", "e4m3", "e5m2", "ue8m0x2"}
+    | {f"{elem}x{count}" for elem in ("e4m3", "e5m2", "e2m3", "e3m2", "e2m1") for count in (2, 4)}
+)
+PROBES_A_CANDIDATE = 100  # after which a beginning is given up
+
+
+class Instruction(NamedTuple):
+    """A name of the emulator's table, and its section of the PTX ISA manual."""
+
+    name: str
+    section: str
+
+
+def type_of(form: Form) -> str:
+    """The last modifier where it is a type, else ""."""
+    return form[-1] if form and form[-1] in TYPES else ""
+
+
+@dataclass
+class Search:
+    """The accepted forms of one instruction on one target."""
+
+    probe: Callable[[Form], Probe]
+    accepted: list[Form] = field(default_factory=list)
+    _probes_left: int = 0
+    _tried: set[Form] = field(default_factory=set)
+    _modifiers: set[str] = field(default_factory=set)
+    _offers: set[tuple[frozenset[str], Form, str]] = field(default_factory=set)
+
+    def run(self) -> list[Form]:
+        """A form for each modifier, and for each modifier beside each type."""
+        queue = [self._first_complete(())]
+        while queue:
+            form = queue.pop(0)
+            if form is not None and not self._modifiers.issuperset(form or ("",)):
+                self._modifiers.update(form or ("",))
+                self.accepted.append(form)
+                queue.extend(self._first_complete(candidate) for candidate in self._neighbours(form))
+        types = [modifier for modifier in self._modifiers if modifier in TYPES]
+        for form in [form for form in self.accepted if type_of(form)]:
+            others = ((*form[:-1], other) for other in sorted(types) if other != form[-1])
+            self.accepted.extend(other for other in others if self.probe(other).accepted)
+        return list(dict.fromkeys(self.accepted))
+
+    def _neighbours(self, form: Form) -> Iterator[Form]:
+        """The form with one more modifier; each of its beginnings with another one behind."""
+        for at, modifier in self.probe(form).offered:
+            yield (*form[:at], modifier, *form[at:])
+        for end in range(len(form)):
+            offered = [modifier for at, modifier in self.probe(form[:end]).offered if at == end]
+            all_offered = frozenset(offered)
+            for modifier in offered:
+                offer = (all_offered, form[:end][-1:], modifier)
+                if offer not in self._offers:
+                    self._offers.add(offer)
+                    yield (*form[:end], modifier)
+
+    def _first_complete(self, form: Form) -> Form | None:
+        self._probes_left = PROBES_A_CANDIDATE
+        return self._complete(form)
+
+    def _complete(self, form: Form, may_guess: bool = True) -> Form | None:
+        """The form, or the first accepted one with what it lacks: what must follow it, or one modifier elsewhere."""
+        if form in self._tried or self._probes_left <= 0:
+            return None
+        self._probes_left -= 1
+        self._tried.add(form)
+        answer = self.probe(form)
+        if answer.accepted:
+            return form
+        for at, modifier in answer.wanted or (answer.offered if may_guess else ()):
+            longer: Form | None = (*form[:at], modifier, *form[at:])
+            if at == len(form) and (answer.wanted or not form):
+                longer = self._complete(longer, may_guess=False)
+            elif self._probes_left <= 0 or not self.probe(longer).accepted:
+                longer = None
+            self._probes_left -= 1
+            if longer is not None:
+                return longer
+        return None
+
+
+def instructions(library: EmulatorLibrary) -> list[Instruction]:
+    """The emulator's table."""
+    return [Instruction(*line.split("\t")) for line in library.instructions().splitlines()]
+
+
+def forms(library: EmulatorLibrary, name: str) -> list[Form]:
+    """Forms of one instruction that the emulator accepts for some target, one at least for each modifier and type."""
+
+    @functools.cache
+    def probe(form: Form) -> Probe:
+        answers = [library.probe(arch, ".".join((name, *form))) for arch in DEVICES]
+        return next((answer for answer in answers if "by the target" not in answer.refusal), answers[0])
+
+    return Search(probe).run()
