@@ -7,7 +7,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from emulator_driver import WRITE, Emulator, Launch, Tensor, run_body
-from test_tensor_memory import ALLOC, FREE
+from tmem_frame import framed
 
 BLOCK = Launch(block=(128, 1, 1))
 SHARED_BYTES = 8192
@@ -66,8 +66,7 @@ def test_load_of_a_16_lane_shape(emulator: Emulator, shape: str, repeats: int, r
       mad.wide.u32 %d0, %tid, {4 * registers}, %p_0;
     """ + "\n".join(f"st.global.b32 [%d0+{4 * i}], %r{40 + i};" for i in range(registers))
     out = np.zeros((4, 32, registers), np.uint32)
-    framed = ALLOC.format(columns=64) + body + FREE.format(columns=64)
-    run_body(emulator, framed, [Tensor(out, WRITE)], BLOCK, declarations=DECLARATIONS)
+    run_body(emulator, framed(body), [Tensor(out, WRITE)], BLOCK, declarations=DECLARATIONS)
     lane, column = np.moveaxis(cells(shape, registers), -1, 0)
     warps = np.arange(4)[:, None, None]
     np.testing.assert_array_equal(out, (32 * warps + half + lane) * 1000 + column)
@@ -91,8 +90,7 @@ def test_store_of_a_shape(emulator: Emulator, shape: str, repeats: int, register
       mad.wide.u32 %d0, %tid, {4 * columns}, %p_0;
     """ + "\n".join(f"st.global.b32 [%d0+{4 * i}], %r{60 + i};" for i in range(columns))
     out = np.zeros((4, 32, columns), np.uint32)
-    framed = ALLOC.format(columns=64) + body + FREE.format(columns=64)
-    run_body(emulator, framed, [Tensor(out, WRITE)], BLOCK, declarations=DECLARATIONS)
+    run_body(emulator, framed(body), [Tensor(out, WRITE)], BLOCK, declarations=DECLARATIONS)
     expected = np.full((4, 32, columns), 0x7777)
     lane, column = np.moveaxis(cells(shape, registers), -1, 0)
     for warp in range(4):
@@ -174,8 +172,7 @@ def test_copy_from_shared(emulator: Emulator, shape: str, mode: int):
       mad.wide.u32 %d4, %tid, {4 * columns}, %p_1;
     """ + "\n".join(f"st.global.b32 [%d4+{4 * i}], %r{40 + i};" for i in range(columns))
     out = np.zeros((128, columns), np.uint32)
-    framed = ALLOC.format(columns=64) + body + FREE.format(columns=64)
-    run_body(emulator, framed, [Tensor(image), Tensor(out, WRITE)], BLOCK, declarations=DECLARATIONS)
+    run_body(emulator, framed(body), [Tensor(image), Tensor(out, WRITE)], BLOCK, declarations=DECLARATIONS)
     expected = np.full_like(out, 0x7777)
     for row in range(num_rows):
         expected[lanes_of(row)] = matrix[row]

@@ -6,21 +6,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from emulator_driver import EAGER, LAZY, RANDOM, WRITE, Emulator, EmulatorError, Launch, Schedule, Tensor, run_body
+from tmem_frame import ALLOC, FREE, framed
 
 DECLARATIONS = ".shared .align 8 .b32 slot;"
-ALLOC = """
-  setp.lt.u32 %q30, %tid, 32;
-  @%q30 tcgen05.alloc.cta_group::1.sync.aligned.shared::cta.b32 [slot], {columns};
-  bar.sync 0;
-  ld.shared.b32 %r100, [slot];
-  shr.u32 %r101, %tid, 5;
-  shl.b32 %r101, %r101, 21;
-  add.u32 %r102, %r100, %r101;
-"""
-FREE = """
-  bar.sync 0;
-  @%q30 tcgen05.dealloc.cta_group::1.sync.aligned.b32 %r100, {columns};
-"""
 BLOCK = Launch(block=(128, 1, 1))
 
 
@@ -28,10 +16,6 @@ def failure(emulator: Emulator, body: str, *schedule: Schedule) -> str:
     with pytest.raises(EmulatorError) as caught:
         run_body(emulator, body, [], BLOCK, *schedule, declarations=DECLARATIONS)
     return caught.value.text
-
-
-def framed(body: str, columns: int = 64) -> str:
-    return ALLOC.format(columns=columns) + body + FREE.format(columns=columns)
 
 
 @pytest.mark.parametrize(

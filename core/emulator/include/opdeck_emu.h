@@ -139,7 +139,8 @@ const char *opdeck_emu_last_error(void);
  * opdeck_emu_instructions: a line an instruction, its name and its section of the PTX ISA manual, a tab between them.
  * opdeck_emu_probe: decodes `opcode` (name and modifiers) for `target` with operands that fit everywhere. First line
  * "accepted", or "refused" and why, a tab between; then a line a modifier that was looked for and not there: before
- * which of the opcode's modifiers, its name, and "wanted" where it or another wanted one must be there; tabs between. */
+ * which of the opcode's modifiers, its name, and "wanted" where it or another wanted one must be there, with tabs
+ * between. */
 size_t opdeck_emu_instructions(char *answer, size_t size);
 size_t opdeck_emu_probe(const char *target, const char *opcode, char *answer, size_t size);
 

@@ -25,20 +25,24 @@ struct Format {
 
 Format take_format(Decoding& d) {
   using N = NumberFormat;
-  constexpr Format kFormats[] = {
-      {Type::none, N::f16, true, 1, 16, 16},  {Type::none, N::bf16, true, 1, 16, 16}, {Type::none, N::tf32, true, 1, 32, 32},
-      {Type::none, N::f32, true, 1, 32, 32},  {Type::none, N::f16, true, 2, 32, 16},  {Type::none, N::bf16, true, 2, 32, 16},
-      {Type::none, N::e4m3, true, 2, 16, 8},  {Type::none, N::e5m2, true, 2, 16, 8},  {Type::none, N::e2m3, true, 2, 16, 8},
-      {Type::none, N::e3m2, true, 2, 16, 8},  {Type::none, N::e2m1, true, 2, 8, 4},   {Type::none, N::ue8m0, true, 2, 16, 8},
-      {Type::none, N::e4m3, true, 4, 32, 8},  {Type::none, N::e5m2, true, 4, 32, 8},  {Type::none, N::e2m3, true, 4, 32, 8},
-      {Type::none, N::e3m2, true, 4, 32, 8},  {Type::none, N::e2m1, true, 4, 16, 4},  {Type::f64, N::f32, true, 1, 64, 64},
-      {Type::u8, N::f32, false, 1, 8, 8},     {Type::u16, N::f32, false, 1, 16, 16},  {Type::u32, N::f32, false, 1, 32, 32},
-      {Type::u64, N::f32, false, 1, 64, 64},  {Type::s8, N::f32, false, 1, 8, 8},     {Type::s16, N::f32, false, 1, 16, 16},
-      {Type::s32, N::f32, false, 1, 32, 32},  {Type::s64, N::f32, false, 1, 64, 64}};
-  return kFormats[d.take_one_of({"f16",    "bf16",   "tf32",   "f32",     "f16x2",  "bf16x2", "e4m3x2", "e5m2x2", "e2m3x2",
-                                 "e3m2x2", "e2m1x2", "ue8m0x2", "e4m3x4", "e5m2x4", "e2m3x4", "e3m2x4", "e2m1x4", "f64",
-                                 "u8",     "u16",    "u32",    "u64",     "s8",     "s16",    "s32",    "s64"},
-                                "format")];
+  constexpr Format kFormats[] = {{Type::none, N::f16, true, 1, 16, 16},  {Type::none, N::bf16, true, 1, 16, 16},
+                                 {Type::none, N::tf32, true, 1, 32, 32}, {Type::none, N::f32, true, 1, 32, 32},
+                                 {Type::none, N::f16, true, 2, 32, 16},  {Type::none, N::bf16, true, 2, 32, 16},
+                                 {Type::none, N::e4m3, true, 2, 16, 8},  {Type::none, N::e5m2, true, 2, 16, 8},
+                                 {Type::none, N::e2m3, true, 2, 16, 8},  {Type::none, N::e3m2, true, 2, 16, 8},
+                                 {Type::none, N::e2m1, true, 2, 8, 4},   {Type::none, N::ue8m0, true, 2, 16, 8},
+                                 {Type::none, N::e4m3, true, 4, 32, 8},  {Type::none, N::e5m2, true, 4, 32, 8},
+                                 {Type::none, N::e2m3, true, 4, 32, 8},  {Type::none, N::e3m2, true, 4, 32, 8},
+                                 {Type::none, N::e2m1, true, 4, 16, 4},  {Type::f64, N::f32, true, 1, 64, 64},
+                                 {Type::u8, N::f32, false, 1, 8, 8},     {Type::u16, N::f32, false, 1, 16, 16},
+                                 {Type::u32, N::f32, false, 1, 32, 32},  {Type::u64, N::f32, false, 1, 64, 64},
+                                 {Type::s8, N::f32, false, 1, 8, 8},     {Type::s16, N::f32, false, 1, 16, 16},
+                                 {Type::s32, N::f32, false, 1, 32, 32},  {Type::s64, N::f32, false, 1, 64, 64}};
+  return kFormats[d.take_one_of(
+      {"f16",    "bf16",   "tf32",    "f32",    "f16x2",  "bf16x2", "e4m3x2", "e5m2x2", "e2m3x2",
+       "e3m2x2", "e2m1x2", "ue8m0x2", "e4m3x4", "e5m2x4", "e2m3x4", "e3m2x4", "e2m1x4", "f64",
+       "u8",     "u16",    "u32",     "u64",    "s8",     "s16",    "s32",    "s64"},
+      "format")];
 }
 
 struct ConvertDetail {
@@ -378,8 +382,6 @@ void decode_cvt(Decoding& d) {
 
 }  // namespace
 
-void add_convert_instructions(InstructionTable& table) {
-  table["cvt"] = {decode_cvt, manual::kDataMovement};
-}
+void add_convert_instructions(InstructionTable& table) { table["cvt"] = {decode_cvt, manual::kDataMovement}; }
 
 }  // namespace opdeck::emu

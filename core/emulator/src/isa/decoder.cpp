@@ -36,7 +36,7 @@ const InstructionTable& instruction_table() {
           add_mbarrier_instructions,   add_bulk_copy_instructions,      add_tensor_copy_instructions,
           add_tmem_instructions,       add_umma_instructions,           add_wgmma_instructions,
           add_matrix_instructions,     add_cluster_launch_instructions, add_extended_integer_instructions,
-          add_set_instructions, add_refused_instructions})
+          add_set_instructions,        add_refused_instructions})
       add(t);
     return t;
   }();

@@ -209,7 +209,10 @@ Execute pick_mixed_fused(FloatMode mode, size_t rounding) {
 
 // `.f32.f16` or `.f32.bf16`: the second type, or none. The form has no .ftz.
 Type take_mixed_type(Decoding& d, Type type, FloatMode mode) {
-  const Type half = type != Type::f32 ? Type::none : d.take("f16") ? Type::f16 : d.take("bf16") ? Type::bf16 : Type::none;
+  const Type half = type != Type::f32 ? Type::none
+                    : d.take("f16")   ? Type::f16
+                    : d.take("bf16")  ? Type::bf16
+                                      : Type::none;
   if (half == Type::none) return half;
   d.require_target({Target::sm_100a, Target::sm_103a});
   if (flushes(mode)) d.unsupported(".ftz of mixed precision");

@@ -25,7 +25,8 @@ inline constexpr char kMiscellaneous[] = "9.7.19 Miscellaneous Instructions";
 inline constexpr char kAllArithmetic[] =
     "9.7.1, 9.7.3, 9.7.4, 9.7.5 Integer, Floating Point, Half and Mixed Precision Instructions";
 inline constexpr char kFloatArithmetic[] = "9.7.3, 9.7.4, 9.7.5 Floating Point, Half and Mixed Precision Instructions";
-inline constexpr char kCommonArithmetic[] = "9.7.1, 9.7.3, 9.7.4 Integer, Floating Point and Half Precision Instructions";
+inline constexpr char kCommonArithmetic[] =
+    "9.7.1, 9.7.3, 9.7.4 Integer, Floating Point and Half Precision Instructions";
 inline constexpr char kIntegerAndFloat[] = "9.7.1, 9.7.3 Integer and Floating Point Instructions";
 inline constexpr char kFloatAndHalf[] = "9.7.3, 9.7.4 Floating Point and Half Precision Instructions";
 

@@ -12,7 +12,7 @@ namespace opdeck::emu {
 
 struct ProbeAnswer {
   bool accepted = false;
-  std::string refusal;  // where it is not accepted
+  std::string refusal;                   // where it is not accepted
   std::vector<OfferedModifier> offered;  // that were looked for, more than once perhaps
 };
 ProbeAnswer probe_instruction(const std::string& target, const std::string& opcode);

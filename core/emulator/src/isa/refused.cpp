@@ -22,12 +22,11 @@ const Refused kRefused[] = {
     {manual::kSynchronization, {"red.async"}},
     {manual::kWarpMatrix, {"wmma.load", "wmma.store", "wmma.mma", "mma.sp"}},
     {manual::kWarpgroupMatrix, {"wgmma.mma_async.sp"}},
-    {manual::kTensorCore5,
-     {"tcgen05.shift", "tcgen05.mma.sp", "tcgen05.mma.ws", "tcgen05.mma.ws.sp"}},
+    {manual::kTensorCore5, {"tcgen05.shift", "tcgen05.mma.sp", "tcgen05.mma.ws", "tcgen05.mma.ws.sp"}},
     {manual::kStack, {"stacksave", "stackrestore", "alloca"}},
-    {manual::kVideo,
-     {"vadd", "vsub", "vabsdiff", "vmin", "vmax", "vshl", "vshr", "vmad", "vset", "vadd2", "vsub2", "vavrg2",
-      "vabsdiff2", "vmin2", "vmax2", "vset2", "vadd4", "vsub4", "vavrg4", "vabsdiff4", "vmin4", "vmax4", "vset4"}},
+    {manual::kVideo, {"vadd",  "vsub",  "vabsdiff", "vmin",      "vmax",      "vshl",  "vshr",  "vmad",
+                      "vset",  "vadd2", "vsub2",    "vavrg2",    "vabsdiff2", "vmin2", "vmax2", "vset2",
+                      "vadd4", "vsub4", "vavrg4",   "vabsdiff4", "vmin4",     "vmax4", "vset4"}},
 };
 
 }  // namespace
