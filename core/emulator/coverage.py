@@ -24,7 +24,8 @@ TYPES = frozenset(
     | {"pred", "b128", "f16", "f16x2", "bf16", "bf16x2", "f32", "f32x2", "f64", "tf32", "e4m3", "e5m2", "ue8m0x2"}
     | {f"{elem}x{count}" for elem in ("e4m3", "e5m2", "e2m3", "e3m2", "e2m1") for count in (2, 4)}
 )
-PROBES_A_CANDIDATE = 100  # after which a beginning is given up
+PROBES_A_CANDIDATE = 150  # after which a beginning is given up
+PROBES_A_LEVEL = 1000
 
 
 class Instruction(NamedTuple):
@@ -52,7 +53,7 @@ class Search:
 
     def run(self) -> list[Form]:
         """A form for each modifier, and for each modifier beside each type."""
-        queue = [self._first_complete(())]
+        queue = [self._first_complete(()) or self._shortest()]
         while queue:
             form = queue.pop(0)
             if form is not None and not self._modifiers.issuperset(form or ("",)):
@@ -81,6 +82,19 @@ class Search:
     def _first_complete(self, form: Form) -> Form | None:
         self._probes_left = PROBES_A_CANDIDATE
         return self._complete(form)
+
+    def _shortest(self) -> Form | None:
+        """For names that say of no modifier that it is wanted: one of each that they look for, to a depth of ten."""
+        level: list[Form] = [()]
+        for _ in range(10):
+            longer: list[Form] = []
+            for form in level:
+                answer = self.probe(form)
+                if answer.accepted:
+                    return form
+                longer += [(*form[:at], modifier, *form[at:]) for at, modifier in answer.wanted or answer.offered]
+            level = longer[:PROBES_A_LEVEL]
+        return None
 
     def _complete(self, form: Form, may_guess: bool = True) -> Form | None:
         """The form, or the first accepted one with what it lacks: what must follow it, or one modifier elsewhere."""
@@ -113,7 +127,10 @@ def forms(library: EmulatorLibrary, name: str) -> list[Form]:
 
     @functools.cache
     def probe(form: Form) -> Probe:
-        answers = [library.probe(arch, ".".join((name, *form))) for arch in DEVICES]
-        return next((answer for answer in answers if "by the target" not in answer.refusal), answers[0])
+        for arch in DEVICES:
+            answer = library.probe(arch, ".".join((name, *form)))
+            if "by the target" not in answer.refusal:
+                break
+        return answer
 
     return Search(probe).run()

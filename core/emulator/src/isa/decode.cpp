@@ -60,12 +60,15 @@ void Decoding::offer(std::string_view modifier, bool is_wanted) const {
 }
 
 size_t Decoding::take_one_of(std::initializer_list<std::string_view> modifiers, const char* what) {
-  size_t i = 0;
+  const auto found = std::find(modifiers.begin(), modifiers.end(), next_modifier());
+  if (found != modifiers.end() && !found->empty()) {
+    ++at_;
+    return static_cast<size_t>(found - modifiers.begin());
+  }
   std::string wanted;
   for (const std::string_view modifier : modifiers) {
-    if (take(modifier)) return i;
     offer(modifier, true);
-    wanted += (i++ == 0 ? "." : ", .") + std::string(modifier);
+    wanted += (wanted.empty() ? "." : ", .") + std::string(modifier);
   }
   unsupported(std::string(what) + (at_ < modifiers_.size() ? " ." + std::string(next_modifier()) : " missing") +
               " (one of " + wanted + " is wanted)");
