@@ -24,8 +24,9 @@ TYPES = frozenset(
     | {"pred", "b128", "f16", "f16x2", "bf16", "bf16x2", "f32", "f32x2", "f64", "tf32", "e4m3", "e5m2", "ue8m0x2"}
     | {f"{elem}x{count}" for elem in ("e4m3", "e5m2", "e2m3", "e3m2", "e2m1") for count in (2, 4)}
 )
-PROBES_A_CANDIDATE = 150  # after which a beginning is given up
+PROBES_A_CANDIDATE = 400  # after which a beginning is given up
 PROBES_A_LEVEL = 1000
+MANY_MODIFIERS = 12
 
 
 class Instruction(NamedTuple):
@@ -49,7 +50,7 @@ class Search:
     _probes_left: int = 0
     _tried: set[Form] = field(default_factory=set)
     _modifiers: set[str] = field(default_factory=set)
-    _offers: set[tuple[frozenset[str], Form, str]] = field(default_factory=set)
+    _offers: set[tuple[Form, str]] = field(default_factory=set)
 
     def run(self) -> list[Form]:
         """A form for each modifier, and for each modifier beside each type."""
@@ -67,16 +68,19 @@ class Search:
         return list(dict.fromkeys(self.accepted))
 
     def _neighbours(self, form: Form) -> Iterator[Form]:
-        """The form with one more modifier; each of its beginnings with another one behind."""
+        """The form with one more modifier, or another one; each of its beginnings with another one behind."""
         for at, modifier in self.probe(form).offered:
             yield (*form[:at], modifier, *form[at:])
         for end in range(len(form)):
+            for at, modifier in self.probe((*form[:end], *form[end + 1 :])).offered:
+                if at == end:
+                    yield (*form[:at], modifier, *form[at + 1 :])
             offered = [modifier for at, modifier in self.probe(form[:end]).offered if at == end]
-            all_offered = frozenset(offered)
+            # Where much may follow, whatever stands far before does not matter.
+            before = form[:end] if len(offered) < MANY_MODIFIERS else (*sorted(offered), *form[:end][-1:])
             for modifier in offered:
-                offer = (all_offered, form[:end][-1:], modifier)
-                if offer not in self._offers:
-                    self._offers.add(offer)
+                if (before, modifier) not in self._offers:
+                    self._offers.add((before, modifier))
                     yield (*form[:end], modifier)
 
     def _first_complete(self, form: Form) -> Form | None:

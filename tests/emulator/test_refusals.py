@@ -34,7 +34,7 @@ def line_of(text: str, part: str) -> int:
         ("add.rn.s32 %r0, %r1, %r2;", NOT_SUPPORTED, ".rn"),
         ("ld.global.wrong.b32 %r0, [%p_0];", NOT_SUPPORTED, "modifier .wrong"),
         ("mbarrier.arrive.wrong.b64 _, [%p_0];", NOT_SUPPORTED, ".wrong"),
-        ("tcgen05.mma.ws.cta_group::1.kind::f16 [%r0], %d0, %d1, %r1, %q0;", NOT_SUPPORTED, "group .ws"),
+        ("tcgen05.mma.ws.cta_group::1.kind::f16 [%r0], %d0, %d1, %r1, %q0;", NOT_SUPPORTED, "this instruction"),
         ("cp.async.bulk.tensor.6d.shared::cta.global [%r0], [%d0, {%r1}], [%r2];", NOT_SUPPORTED, "dimension .6d"),
         ("wgmma.fence.sync.aligned;", NOT_SUPPORTED, "by the target sm_100a"),
         ("add.u32 %r0, %r1;", INVALID_PTX, "2 operands, 3 wanted"),

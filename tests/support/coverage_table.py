@@ -46,12 +46,19 @@ def targets_of(library: EmulatorLibrary, name: str, form: Form) -> tuple[str, ..
 
 
 def listed(modifiers: Iterable[str], targets: dict[str, set[str]]) -> str:
-    """The modifiers as code, each with its targets where they are not all of the instruction's."""
+    """The modifiers as code, each with its targets where they are not all of the instruction's.
+
+    Of names that differ in their numbers alone, and are many, the first and the last.
+    """
     everywhere = set().union(*targets.values())
-    words = []
+    alike: dict[tuple[str, frozenset[str]], list[str]] = {}
     for modifier in modifiers:
-        missing = targets[modifier] != everywhere
-        words.append(f"`.{modifier}`" + (f" ({', '.join(sorted(targets[modifier]))})" if missing else ""))
+        pattern = re.sub(r"n\d+", "n", modifier) if re.match(r"m\d+n\d+k", modifier) else modifier
+        alike.setdefault((pattern, frozenset(targets[modifier])), []).append(modifier)
+    words = []
+    for (_, some), names in alike.items():
+        where = f" ({', '.join(sorted(some))})" if some != everywhere else ""
+        words.append(f"`.{names[0]}`" + (f" ... `.{names[-1]}` ({len(names)})" if len(names) > 1 else "") + where)
     return " ".join(words)
 
 

@@ -112,7 +112,11 @@ void Decoding::finish() const {
 }
 
 const ptx::Operand& Decoding::operand(size_t i) const {
-  static const ptx::Operand kAny{ptx::Operand::Kind::any};
+  static const ptx::Operand kAny = [] {
+    ptx::Operand any;
+    any.kind = ptx::Operand::Kind::any;
+    return any;
+  }();
   if (is_probe()) return kAny;
   if (i >= instruction.operands.size()) malformed("operand " + std::to_string(i + 1) + " is missing");
   return instruction.operands[i];
