@@ -125,9 +125,9 @@ def coverage_document() -> str:
         text += f"\n## {section}\n\n| instruction | modifiers | types | targets | tests |\n|---|---|---|---|---|\n"
         rows = [row for row in decoded if row.section == section]
         text += "".join(table_row(library, row, texts.of(row.name)) + "\n" for row in rows)
-    text += "\n## Refused by name\n\n| section | instructions |\n|---|---|\n"
+    text += "\n## Refused by name\n\n"
     for section in sorted({row.section for row in refused}, key=order):
-        text += f"| {section} | {' '.join(f'`{row.name}`' for row in refused if row.section == section)} |\n"
+        text += f"- {section}: {' '.join(f'`{row.name}`' for row in refused if row.section == section)}\n"
     return text
 
 
