@@ -1,10 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """coverage.py: which instructions, modifiers and types the emulator decodes, asked of its decode functions themselves.
 
-Who calls it: `python -m opdeck.core.emulator.coverage` prints the rows; tests/emulator/instructions makes
-docs/coverage.md of them. Nothing here lists instructions: opdeck_emu_probe decodes one opcode with operands that fit
-everywhere, and tells which modifiers the decode function looked for and did not find. The search starts with the bare
-name and puts those in, one after the other.
+Who calls it: tests/support/coverage_table.py makes docs/coverage.md of it. Nothing here lists instructions:
+opdeck_emu_probe decodes one opcode with operands that fit everywhere, and tells which modifiers the decode function
+looked for and did not find. The search starts with the bare name and puts those in, one after the other.
 Limits: a modifier is tried with each type that it may stand beside, not with every other modifier; what depends on
 operands (their number, the values of descriptors) is not seen.
 """
@@ -43,7 +42,7 @@ def type_of(form: Form) -> str:
 
 @dataclass
 class Search:
-    """The accepted forms of one instruction on one target."""
+    """The accepted forms of one instruction."""
 
     probe: Callable[[Form], Probe]
     accepted: list[Form] = field(default_factory=list)
@@ -110,14 +109,14 @@ class Search:
         if answer.accepted:
             return form
         for at, modifier in answer.wanted or (answer.offered if may_guess else ()):
-            longer: Form | None = (*form[:at], modifier, *form[at:])
+            longer = (*form[:at], modifier, *form[at:])
             if at == len(form) and (answer.wanted or not form):
-                longer = self._complete(longer, may_guess=False)
-            elif self._probes_left <= 0 or not self.probe(longer).accepted:
-                longer = None
+                found = self._complete(longer, may_guess=False)
+            else:
+                found = longer if self._probes_left > 0 and self.probe(longer).accepted else None
             self._probes_left -= 1
-            if longer is not None:
-                return longer
+            if found is not None:
+                return found
         return None
 
 

@@ -343,8 +343,10 @@ void add_tmem_instructions(InstructionTable& table) {
   table["tcgen05.st"] = {decode_st, manual::kTensorCore5};
   table["tcgen05.wait::ld"] = {decode_wait_ld, manual::kTensorCore5};
   table["tcgen05.wait::st"] = {decode_wait_st, manual::kTensorCore5};
-  table["tcgen05.fence::before_thread_sync"] = {decode_fence<&ClusterHazards::fence_before_thread_sync>, manual::kTensorCore5};
-  table["tcgen05.fence::after_thread_sync"] = {decode_fence<&ClusterHazards::fence_after_thread_sync>, manual::kTensorCore5};
+  table["tcgen05.fence::before_thread_sync"] = {decode_fence<&ClusterHazards::fence_before_thread_sync>,
+                                                manual::kTensorCore5};
+  table["tcgen05.fence::after_thread_sync"] = {decode_fence<&ClusterHazards::fence_after_thread_sync>,
+                                               manual::kTensorCore5};
   table["tcgen05.cp"] = {decode_cp, manual::kTensorCore5};
 }
 
