@@ -42,6 +42,7 @@ def kernel_key(request: CompileRequest) -> str:
         "args": [dataclasses.astuple(arg) for arg in schema.args],
         "id": variant.id,
         "dtype": variant.dtype,
+        **{f"dtype.{symbol}": dtype for symbol, dtype in variant.symbol_dtypes.items()},
         "config": dict(variant.config),
         "factory": variant.factory,
         "static_dims": dict(variant.static_dims),

@@ -11,6 +11,7 @@ from __future__ import annotations
 import hashlib
 import json
 import linecache
+import math
 import re
 import tempfile
 from collections.abc import Callable, Sequence
@@ -140,8 +141,8 @@ def _fake_argument(param: Param) -> Any:
     if param.kind == "f32":
         return cutlass.Float32(0.0)
     element = getattr(cutlass, _DSL_TYPES[param.dtype])
-    align_bytes = max(param.align_bytes, element.width // 8, 1)
-    stride_divisor_elems = max(align_bytes * 8 // element.width, 1)
+    align_bytes = max(param.align_bytes * (2 if element.width < 8 else 1), element.width // 8, 1)
+    stride_divisor_elems = align_bytes * 8 // math.gcd(align_bytes * 8, element.width)
     shape = tuple(cutlass.cute.sym_int(64) if extent is None else extent for extent in param.extents)
     dynamic_strides = param.stride_dims
     strides = tuple(

@@ -63,7 +63,7 @@ def _arg_param(arg: ArgSpec, idx: int, variant: Variant) -> Param:
     if arg.kind != "tensor":
         return Param(arg.name, idx, arg.kind)
     extents = tuple(variant.static_dims.get(dim) for dim in arg.dims)
-    dtype = arg.dtypes[0] if len(arg.dtypes) == 1 else variant.dtype
+    dtype = arg.dtypes[0] if len(arg.dtypes) == 1 else variant.symbol_dtypes.get(arg.dtype_symbol or "", variant.dtype)
     if dtype not in arg.dtypes:
         raise PackError(f"dtype of {variant.id}: got {dtype!r}, want {'|'.join(arg.dtypes)} for argument {arg.name}")
     return Param(arg.name, idx, arg.kind, dtype, extents, arg.contiguous_last, arg.align_bytes)

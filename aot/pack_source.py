@@ -19,7 +19,7 @@ from opdeck.core.variant import Variant
 
 _ACCESS_NUMBERS = {"read": 1, "write": 2, "readwrite": 3}
 _RULE_OP_NUMBERS = {"eq": 1, "ne": 2, "in": 3, "lt": 4, "le": 5, "gt": 6, "ge": 7, "multiple_of": 8}
-_DEFAULT_NUMBERS = {"rsqrt": 1}
+_DEFAULT_NUMBERS = {"rsqrt": 1, "zero": 2, "one": 3}
 
 _PTX_ROW = """\
 __asm__(".section .rodata\\n"
@@ -157,7 +157,7 @@ def _arg_row(arg: ArgSpec, arrays: _Arrays) -> str:
         dtypes=arrays.add_ints("int32_t", numbers),
         contiguous_last=int(arg.contiguous_last),
         default_kind=_DEFAULT_NUMBERS[default_kind] if default_kind is not None else 0,
-        default_field=_string(default_field),
+        default_field=_string(default_field or None),
     )
 
 
@@ -166,11 +166,12 @@ def _rules(rules: Sequence[Rule], arrays: _Arrays) -> str:
 
 
 def _rule_row(rule: Rule, arrays: _Arrays) -> str:
+    values = rule.values if rule.rhs_divisor == 1 else (rule.rhs_divisor,)
     return _struct(
         field=_string(rule.field),
         op=_RULE_OP_NUMBERS[rule.op],
-        num_values=len(rule.values),
-        values=arrays.add_ints("int64_t", rule.values),
+        num_values=len(values),
+        values=arrays.add_ints("int64_t", values),
         rhs_field=_string(rule.rhs_field),
     )
 

@@ -3,13 +3,15 @@
 
 Who calls it: the spec.py of families (view, permuted), operator.py (allocate), the CPU device (as_numpy).
 numpy goes by __array_interface__ and not by DLPack because arrays of ml_dtypes have neither DLPack nor a buffer.
-Limits: elements of less than a byte are not known. A DLPack array on a GPU is taken as it is on the caller's stream.
+Limits: no library's arrays have elements of less than a byte; an operator that takes such makes the views itself, from
+the bytes that hold them. A DLPack array on a GPU is taken as it is on the caller's stream.
 """
 
 from __future__ import annotations
 
 import ctypes
 import functools
+import math
 import sys
 from collections.abc import Hashable, Sequence
 from typing import Any, NamedTuple
@@ -19,8 +21,11 @@ import numpy.typing as npt
 
 from opdeck.core import dtypes
 from opdeck.core.errors import ArgumentError, ArgumentTypeError, OpdeckError
+from opdeck.core.packing import unpack
 
-MAX_ALIGN_BYTES = 16  # the most that a schema asks for
+# The most that a schema asks for: of elements under a byte, of others.
+MAX_PACKED_ALIGN_BYTES, MAX_ALIGN_BYTES = 32, 16
+_PACKED = frozenset(row.name for row in dtypes.DTYPES if row.bits < 8)
 WANTED = "a numpy array, a torch tensor or an object with __dlpack__"
 
 
@@ -42,17 +47,20 @@ class TensorView(NamedTuple):
     @property
     def signature(self) -> Hashable:
         """Equal for tensors that one plan serves: all but the address, of which the alignment counts."""
-        alignment_bytes = self.data % MAX_ALIGN_BYTES
+        alignment_bytes = self.data % (MAX_PACKED_ALIGN_BYTES if self.dtype in _PACKED else MAX_ALIGN_BYTES)
         return self.shape, self.strides, self.dtype, self.device, self.is_readonly, alignment_bytes
 
-    def permuted(self, order: tuple[int, ...]) -> TensorView:
-        """The same memory with its dims in another order."""
-        if len(self.shape) != len(order):
-            raise ArgumentError(self.argument, f"{len(self.shape)} dims {self.shape}", f"{len(order)} dims")
+    def permuted(self, order: tuple[int | None, ...]) -> TensorView:
+        """The same memory with its dims in another order; None stands for a new dim, of extent 1."""
+        num_dims = len(order) - order.count(None)
+        if len(self.shape) != num_dims:
+            raise ArgumentError(self.argument, f"{len(self.shape)} dims {self.shape}", f"{num_dims} dims")
         if order == tuple(range(len(order))):
             return self
-        shape = tuple(self.shape[dim] for dim in order)
-        return self._replace(shape=shape, strides=tuple(self.strides[dim] for dim in order))
+        shape = tuple(1 if dim is None else self.shape[dim] for dim in order)
+        whole = math.prod(self.shape)  # a stride that steps over everything
+        strides = tuple(whole if dim is None else self.strides[dim] for dim in order)
+        return self._replace(shape=shape, strides=strides)
 
 
 def view(array: object, argument: str) -> TensorView:
@@ -65,7 +73,7 @@ def view(array: object, argument: str) -> TensorView:
         raise ArgumentTypeError(argument, "a masked array", WANTED, "no kernel reads its mask")
     if isinstance(array, np.ndarray):
         return _view_numpy(array, argument)
-    if _is_torch(array):
+    if is_torch(array):
         return _view_torch(array, argument)
     if hasattr(array, "__dlpack__"):
         try:
@@ -78,15 +86,22 @@ def view(array: object, argument: str) -> TensorView:
     raise ArgumentTypeError(argument, type(array).__qualname__, WANTED)
 
 
-def allocate(like: object, shape: Sequence[int], dtype: str) -> Any:
-    """An uninitialised, compact array of the library and on the device of `like`.
+def allocate(like: object, shape: Sequence[int], dtype: str, row_align_bytes: int = 1) -> Any:
+    """An uninitialised array of the library and on the device of `like`.
+
+    Compact, but for rows that begin multiples of row_align_bytes apart: then a view of a wider array.
 
     Raises: ArgumentTypeError when that library offers no way to allocate, or has no such element type.
     """
     row = dtypes.dtype(dtype)
+    row_elems = shape[-1] if shape else 1
+    align_elems = max(row_align_bytes // row.size_bytes, 1)
+    pitch_elems = -(-row_elems // align_elems) * align_elems
+    if pitch_elems != row_elems:
+        return allocate(like, (*shape[:-1], pitch_elems), dtype)[..., :row_elems]
     if isinstance(like, np.ndarray):
         return np.empty(tuple(shape), row.numpy)
-    if _is_torch(like):
+    if is_torch(like):
         torch = sys.modules["torch"]
         return torch.empty(tuple(shape), dtype=getattr(torch, row.torch_name), device=like.device)  # type: ignore[attr-defined]
     offered = getattr(like, "__array_namespace__", None)
@@ -101,19 +116,39 @@ def allocate(like: object, shape: Sequence[int], dtype: str) -> Any:
 
 
 def as_numpy(tensor: TensorView) -> npt.NDArray[Any]:
-    """A view of host memory as a numpy array, of the same memory."""
+    """A view of host memory as a numpy array, of the same memory; of elements under a byte a copy, unpacked."""
     row = dtypes.dtype(tensor.dtype)
     if 0 in tensor.shape:
         return np.empty(tensor.shape, row.numpy)
+    if row.bits < 8:
+        strides = tuple(stride * row.bits // 8 for stride in tensor.strides[:-1])
+        packed = _host_bytes(tensor, (*tensor.shape[:-1], tensor.shape[-1] * row.bits // 8), (*strides, 1), 1)
+        return unpack(np.ascontiguousarray(packed), row.bits).view(row.numpy)
+    strides = tuple(stride * row.size_bytes for stride in tensor.strides)
+    return _host_bytes(tensor, tensor.shape, strides, row.size_bytes).view(row.numpy)
+
+
+def _host_bytes(
+    tensor: TensorView, shape: tuple[int, ...], strides_bytes: tuple[int, ...], size_bytes: int
+) -> npt.NDArray[Any]:
+    """A tensor's memory as unsigned integers of a size."""
     interface = {
         "version": 3,
         "data": (tensor.data, tensor.is_readonly),
-        "shape": tensor.shape,
-        "strides": tuple(stride * row.size_bytes for stride in tensor.strides),
-        "typestr": f"<u{row.size_bytes}",
+        "shape": shape,
+        "strides": strides_bytes,
+        "typestr": f"<u{size_bytes}",
     }
-    holder = type("HostMemory", (), {"__array_interface__": interface, "owner": tensor.owner})()
-    return np.asarray(holder).view(row.numpy)
+    return np.asarray(type("HostMemory", (), {"__array_interface__": interface, "owner": tensor.owner})())
+
+
+def aligned_copy(array: npt.NDArray[Any]) -> npt.NDArray[Any]:
+    """A compact copy that begins at a multiple of MAX_PACKED_ALIGN_BYTES, which numpy does not promise."""
+    buffer = np.empty(array.nbytes + MAX_PACKED_ALIGN_BYTES, np.uint8)
+    begin = -buffer.__array_interface__["data"][0] % MAX_PACKED_ALIGN_BYTES
+    copy = buffer[begin : begin + array.nbytes].view(array.dtype).reshape(array.shape)
+    copy[...] = array
+    return copy
 
 
 def _view_numpy(array: npt.NDArray[Any], argument: str) -> TensorView:
@@ -135,7 +170,7 @@ def _name_of_numpy_dtype(numpy_dtype: np.dtype[Any]) -> str | None:
     return row.name if row is not None and numpy_dtype.isnative else None
 
 
-def _is_torch(array: object) -> bool:
+def is_torch(array: object) -> bool:
     torch = sys.modules.get("torch")
     return torch is not None and isinstance(array, torch.Tensor)
 

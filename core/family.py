@@ -20,13 +20,13 @@ from opdeck.core.variant import Variant
 class OutputSpec:
     """An output of one call. given: the user's buffer, or None to allocate one like `like`.
 
-    order: dim d of the schema is the user's dim order[d]; its own inverse.
+    order: dim d of the schema is the user's dim order[d]; None for one that the user's array does not have.
     """
 
     given: Any
     like: Any
     argument: str
-    order: tuple[int, ...]
+    order: tuple[int | None, ...]
 
 
 @dataclass(frozen=True)

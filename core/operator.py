@@ -126,11 +126,8 @@ class Operator:
     def _bind(self, request: Request, device: Device | str | None, stream: Any) -> _Call:
         """Finds the plan of a request, and allocates the outputs that were not given."""
         scalars = self._checked_scalars(request.scalars)
-        tensors = dict(request.inputs)
+        tensors = _given_tensors(request)
         results = {name: output.given for name, output in request.outputs.items()}
-        for name, output in request.outputs.items():
-            if output.given is not None:
-                tensors[name] = arrays.view(output.given, output.argument).permuted(output.order)
         leaves = _leaf_values(request.fusion)
         where = device_for(device, [*tensors.values(), *_tensors_of(leaves)])
         plan = self._plan(request, tensors, leaves, where)
@@ -144,8 +141,8 @@ class Operator:
     def problem(self, *args: Any, device: Device | str | None = None, **kwargs: Any) -> Problem:
         """The problem that a call with these arguments would pose. Nothing is launched. For `explain` and `select`."""
         request = self._family.call(*args, **kwargs)
-        where = device_for(device, request.inputs.values())
-        return bind(self.schema, request.inputs, request.fusion, where.target)
+        tensors = _given_tensors(request)
+        return bind(self.schema, tensors, request.fusion, device_for(device, tensors.values()).target)
 
     def explain(self, problem: Problem) -> tuple[Refusal, ...]:
         """For each variant, in priority order, why it refuses the problem."""
@@ -189,7 +186,10 @@ class Operator:
         for name, output in request.outputs.items():
             if output.given is None:
                 arg = self.schema.arg(name)
-                shape = tuple(fields[arg.dims[dim]] for dim in output.order)
+                extents = {
+                    dim: fields[name] for dim, name in zip(output.order, arg.dims, strict=True) if dim is not None
+                }
+                shape = tuple(extents[dim] for dim in range(len(extents)))
                 new_outputs.append(_NewOutput(name, shape, _output_dtype(self.schema, arg, tensors)))
         values = ((arg.name, arg.default_value(fields)) for arg in self.schema.args)
         defaults = {name: value for name, value in values if value is not None}
@@ -205,6 +205,15 @@ class Operator:
             if failure is not None:
                 raise failed_check(failure, rule.field)
         return scalars
+
+
+def _given_tensors(request: Request) -> dict[str, TensorView]:
+    """The inputs, and the outputs that are given."""
+    tensors = dict(request.inputs)
+    for name, output in request.outputs.items():
+        if output.given is not None:
+            tensors[name] = arrays.view(output.given, output.argument).permuted(output.order)
+    return tensors
 
 
 def _scalar(argument: str, value: Any, kind: ArgKind) -> float | int:

@@ -73,6 +73,8 @@ def bind(schema: FamilySchema, tensors: Mapping[str, TensorView], fusion: Fusion
             _bind_dtype(arg, tensor, fields, bound_by)
             _bind_dims(arg, tensor, fields, bound_by)
             _check_memory(arg, tensor)
+            if arg.has_pitch:
+                fields[f"pitch.{arg.name}"] = tensor.strides[-2]
     scalars = {arg.name for arg in schema.args if arg.kind != "tensor"}
     for rule in schema.checks:
         failure = None if rule.field in scalars else rule.failure(fields)
@@ -116,16 +118,22 @@ def _check_memory(arg: ArgSpec, tensor: TensorView) -> None:
     """Checks what the schema asks of a tensor's memory: writable, contiguous, aligned, not overlapping itself."""
     if arg.access != "read" and tensor.is_readonly:
         raise ArgumentError(tensor.argument, "a read-only array", "one that may be written to")
-    if 0 in tensor.shape:
-        return
-    if tensor.data % arg.align_bytes:
-        raise ArgumentError(tensor.argument, f"data at address {tensor.data:#x}", f"{arg.align_bytes}-byte alignment")
+    is_empty, align_bytes = 0 in tensor.shape, _align_bytes(arg, tensor)
+    if not is_empty and tensor.data % align_bytes:
+        raise ArgumentError(tensor.argument, f"data at address {tensor.data:#x}", f"{align_bytes}-byte alignment")
     for dim, extent in enumerate(tensor.shape):
-        if extent > 1:
+        if (extent > 1 and not is_empty) or (arg.has_pitch and dim == len(tensor.shape) - 2):
             _check_stride(arg, tensor, dim)
+    if is_empty:
+        return
     if arg.access != "read" and _overlaps_itself(tensor):
         got = f"shape {tensor.shape} with strides {tensor.strides}"
         raise ArgumentError(tensor.argument, got, "elements that do not overlap")
+
+
+def _align_bytes(arg: ArgSpec, tensor: TensorView) -> int:
+    """TMA asks for 32 bytes where it moves elements under a byte."""
+    return 2 * arg.align_bytes if dtypes.dtype(tensor.dtype).bits < 8 else arg.align_bytes
 
 
 def _check_stride(arg: ArgSpec, tensor: TensorView, dim: int) -> None:
@@ -141,8 +149,8 @@ def _check_stride(arg: ArgSpec, tensor: TensorView, dim: int) -> None:
     if dim == len(arg.dims) - 1:
         if arg.contiguous_last and stride != 1:
             raise ArgumentError(argument, got, "1", "nothing is copied to make it so")
-    elif stride * bits % (8 * arg.align_bytes):
-        raise ArgumentError(argument, got, f"a multiple of {arg.align_bytes} bytes")
+    elif stride * bits % (8 * _align_bytes(arg, tensor)):
+        raise ArgumentError(argument, got, f"a multiple of {_align_bytes(arg, tensor)} bytes")
 
 
 def _overlaps_itself(tensor: TensorView) -> bool:

@@ -17,6 +17,7 @@ from opdeck.core import dtypes
 
 ArgKind = Literal["tensor", "i32", "f32"]
 Access = Literal["read", "write", "readwrite"]
+DefaultKind = Literal["rsqrt", "zero", "one"]
 RuleOp = Literal["eq", "ne", "in", "lt", "le", "gt", "ge", "multiple_of"]
 
 
@@ -39,16 +40,18 @@ _WORDS = {"ne": "other than ", "lt": "< ", "le": "<= ", "gt": "> ", "ge": ">= ",
 
 @dataclass(frozen=True)
 class Rule:
-    """`field op values`, or `field op rhs_field`.
+    """`field op values`, or `field op rhs_field`, or `field op ceil(rhs_field / rhs_divisor)`.
 
     Fields are the dims that the arguments bind (b, sq, ...), "dtype.X" (DType.number of the type symbol X), "has.ARG"
-    (1 when the optional ARG is given), "arch" (90, 100, 103; 0 for the CPU), "num_sms".
+    (1 when the optional ARG is given), "pitch.ARG" (elements from one row to the next, of an ARG that has_pitch),
+    "arch" (90, 100, 103; 0 for the CPU), "num_sms".
     """
 
     field: str
     op: RuleOp
     values: tuple[int, ...] = ()
     rhs_field: str | None = None
+    rhs_divisor: int = 1
 
     def failure(self, fields: Mapping[str, float]) -> str | None:
         """Why the rule does not hold, "dqk: got 96, want 64|128"; None when it holds."""
@@ -56,12 +59,16 @@ class Rule:
             if name not in fields:
                 return f"{name}: not among the fields of the problem"
         got = fields[self.field]
-        wants = self.values if self.rhs_field is None else (fields[self.rhs_field],)
+        wants = self.values if self.rhs_field is None else (self._rhs(fields[self.rhs_field]),)
         if any(_HOLDS[self.op](got, want) for want in wants):
             return None
-        rhs = "" if self.rhs_field is None else f"{self.rhs_field} = "
+        divided = "" if self.rhs_divisor == 1 else f" / {self.rhs_divisor} rounded up"
+        rhs = "" if self.rhs_field is None else f"{self.rhs_field}{divided} = "
         wanted = "|".join(self._value_text(want) for want in wants)
         return f"{self.field}: got {self._value_text(got)}, want {_WORDS.get(self.op, '')}{rhs}{wanted}"
+
+    def _rhs(self, value: float) -> float:
+        return value if self.rhs_divisor == 1 else -(-value // self.rhs_divisor)
 
     def _value_text(self, value: float) -> str:
         row = dtypes.by_number(int(value)) if self.field.startswith("dtype.") else None
@@ -74,7 +81,8 @@ class ArgSpec:
 
     dims: names of its extents; the first argument that names a dim binds it, later ones must agree. dtype_symbol: the
     same for its element type. dtypes: canonical names that are legal. align_bytes: of the data pointer, and of each
-    stride but the last where its extent is > 1. default: of an optional scalar, ("rsqrt", field) = 1 / sqrt(field).
+    stride but the last where its extent is > 1; twice that for elements under a byte. default: of an optional scalar,
+    ("rsqrt", field) = 1 / sqrt(field), or a constant, ("zero", "") and ("one", "").
     """
 
     name: str
@@ -86,13 +94,22 @@ class ArgSpec:
     optional: bool = False
     align_bytes: int = 1
     contiguous_last: bool = False
-    default: tuple[Literal["rsqrt"], str] | None = None
+    default: tuple[DefaultKind, str] | None = None
+
+    @property
+    def has_pitch(self) -> bool:
+        """Whether the stride of its rows is a field, "pitch.NAME", which counts even where there is one row.
+
+        So it is where elements may take less than a byte. The memory of such rows is the tensor's up to their pitch.
+        """
+        return len(self.dims) > 1 and self.contiguous_last and any(dtypes.dtype(name).bits < 8 for name in self.dtypes)
 
     def default_value(self, fields: Mapping[str, int]) -> float | None:
         """Value of an optional scalar that is left out."""
         if self.default is None:
             return None
-        return 1.0 / math.sqrt(fields[self.default[1]])
+        kind, field = self.default
+        return 1.0 / math.sqrt(fields[field]) if kind == "rsqrt" else {"zero": 0.0, "one": 1.0}[kind]
 
 
 @dataclass(frozen=True)

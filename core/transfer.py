@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""transfer.py: numpy arrays to where a device wants them, and back.
+"""transfer.py: numpy arrays to where a device or a library wants them, and back.
 
-Who calls it: the CLI and the tests, whose inputs and oracles are numpy's.
+Who calls it: the CLI and the tests, whose inputs and oracles are numpy's; opdeck.core.mx, whose arithmetic is.
 """
 
 from __future__ import annotations
@@ -11,8 +11,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from opdeck.core import dtypes
-from opdeck.core.errors import DriverError
+from opdeck.core import arrays, dtypes
+from opdeck.core.errors import ArgumentTypeError, DriverError
 
 
 def to_memory(array: npt.NDArray[Any], memory: str) -> Any:
@@ -26,17 +26,54 @@ def to_memory(array: npt.NDArray[Any], memory: str) -> Any:
         import torch
     except ImportError:
         raise DriverError(f"arrays on {memory}: torch is not installed; pip install 'opdeck[torch]'") from None
+    return _to_torch(array, torch, memory)
+
+
+def to_library(array: npt.NDArray[Any], like: Any) -> Any:
+    """The array itself where `like` is numpy's; where it is torch's, a tensor with the same values on its device."""
+    if not arrays.is_torch(like):
+        return array
+    import torch
+
+    return _to_torch(array, torch, like.device)
+
+
+def _to_torch(array: npt.NDArray[Any], torch: Any, device: Any) -> Any:
     row = dtypes.by_numpy_name(array.dtype.name)
     assert row is not None, array.dtype
     tensor = torch.empty_strided(
         array.shape,
         [stride // array.itemsize for stride in array.strides],
         dtype=getattr(torch, row.torch_name),
-        device=memory,
+        device=device,
     )
     bits = np.ascontiguousarray(array).view(f"i{array.itemsize}")
     tensor.copy_(torch.from_numpy(bits).view(tensor.dtype))
     return tensor
+
+
+def reinterpreted(array: Any, dtype: str, argument: str) -> Any:
+    """The same memory of numpy or torch as elements of a type of at most a byte; as bytes where that is smaller.
+
+    Raises: ArgumentTypeError unless the array is of bytes or of that type.
+    """
+    row = dtypes.dtype(dtype)
+    name = str(array.dtype).removeprefix("torch.") if hasattr(array, "dtype") else type(array).__qualname__
+    if name not in ("uint8", "int8", *_names_of_bytes(row)):
+        want = "|".join(("uint8", *_names_of_bytes(row)))
+        raise ArgumentTypeError(argument, f"dtype {name}", want, "packed" if row.bits < 8 else "")
+    if arrays.is_torch(array):
+        import torch
+
+        return array.view(getattr(torch, "uint8" if row.bits < 8 else row.torch_name))
+    return array.view(np.uint8 if row.bits < 8 else row.numpy)
+
+
+def _names_of_bytes(row: dtypes.DType) -> tuple[str, ...]:
+    """What numpy and torch call memory of such elements."""
+    if row.bits == 8:
+        return (row.numpy_name,)
+    return ("float4_e2m1fn_x2",) if row.name == "fp4_e2m1" else ()
 
 
 def wait_for(memory: str) -> None:
@@ -51,6 +88,8 @@ def to_numpy(array: Any) -> npt.NDArray[Any]:
     """A numpy array as it is; a torch tensor copied to the host, after its GPU has finished."""
     if isinstance(array, np.ndarray):
         return array
+    if not arrays.is_torch(array):
+        raise ArgumentTypeError("array", type(array).__qualname__, "a numpy array or a torch tensor")
     row = dtypes.by_torch_name(str(array.dtype).removeprefix("torch."))
     assert row is not None, array.dtype
     import torch

@@ -28,7 +28,8 @@ class Variant:
     id: a C identifier; kernel and entry are named "opdeck_" + id. arch: "sm_100a", or "cpu" for a reference.
     fusion: None without one; an instance, of which type and static values count. config: what the factory reads.
     factory: "module:attribute" of a callable that gets the row and returns the entry. static_dims: dims fixed at
-    compile time.
+    compile time. dtype: as lists and commands call its element types; symbol_dtypes: the element type of each type
+    symbol of the schema for which that is not `dtype`.
     """
 
     id: str
@@ -40,6 +41,7 @@ class Variant:
     config: Mapping[str, int | str] = field(compare=False)
     factory: str = field(compare=False)
     static_dims: Mapping[str, int] = field(compare=False)
+    symbol_dtypes: Mapping[str, str] = field(compare=False, default_factory=dict)
 
     def __post_init__(self) -> None:
         if not self.id.isidentifier() or len(self.id) > MAX_ID_CHARS:

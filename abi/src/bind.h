@@ -23,6 +23,7 @@ enum {
 typedef struct od_layout {
   int32_t rank;
   int32_t dtype; /* opdeck_pack_dtype */
+  int32_t has_pitch;
   int64_t num_elems;
   int64_t shape[OD_MAX_RANK];
   int64_t strides[OD_MAX_RANK];
@@ -58,6 +59,13 @@ opdeck_status od_bind_leaves(const opdeck_pack_variant *variant, const opdeck_pr
                              od_binding *binding);
 
 /* layout.c */
+/* Whether the stride of its rows is a field, which counts even where there is one row: so it is where elements may take
+ * less than a byte. The memory of such rows is the tensor's up to their pitch. */
+int od_has_pitch(const opdeck_pack_arg *row);
+/* Alignment of a tensor's data and strides. */
+int32_t od_align_bytes(const opdeck_pack_arg *row, int32_t dtype);
+/* Elements from one row to the next, of a layout that has_pitch. */
+int64_t od_pitch_elems(const od_layout *layout);
 opdeck_status od_layout_of(const opdeck_pack_arg *row, const opdeck_tensor *tensor, const od_device *device,
                            od_layout *layout);
 /* Whether a tensor has the layout (at a launch: of the plan's tensor). */

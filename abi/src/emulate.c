@@ -77,8 +77,17 @@ void od_emulator_skip(const opdeck_plan *plan) {
   keep_report(plan->ctx, &nothing);
 }
 
+/* The extents of the memory that is a tensor's: its own, but rows of elements under a byte are whole up to their pitch. */
+static const int64_t *memory_extents(const od_layout *layout, int64_t extents[OD_MAX_RANK]) {
+  if (!layout->has_pitch || od_dtype_of(layout->dtype)->bits >= 8) return layout->shape;
+  memcpy(extents, layout->shape, sizeof layout->shape);
+  extents[layout->rank - 1] = od_pitch_elems(layout);
+  return extents;
+}
+
 opdeck_status od_emulator_begin(const opdeck_plan *plan, const od_launch *launch) {
   opdeck_emu_tensor tensors[OD_MAX_PARAMS + 1];
+  int64_t extents[OD_MAX_PARAMS][OD_MAX_RANK];
   uint32_t num_tensors = 0;
   for (int32_t slot_idx = 0; slot_idx < od_plan_num_slots(plan); ++slot_idx) {
     const od_slot *slot = od_plan_slot(plan, slot_idx);
@@ -86,7 +95,7 @@ opdeck_status od_emulator_begin(const opdeck_plan *plan, const od_launch *launch
     tensors[num_tensors++] = (opdeck_emu_tensor){
         .name = slot->row->name,
         .data = launch->values[slot_idx].data,
-        .shape = slot->layout.shape,
+        .shape = memory_extents(&slot->layout, extents[slot_idx]),
         .strides = slot->layout.strides,
         .num_dims = slot->layout.rank,
         .elem_bits = od_dtype_of(slot->layout.dtype)->bits,

@@ -39,9 +39,10 @@ static opdeck_status read_tensor(const opdeck_plan *plan, const od_slot *slot, c
   if (tensor->data == NULL && slot->layout.num_elems > 0)
     return od_fail(OPDECK_INVALID_ARGUMENT, "%s: got data NULL, want %" PRId64 " elements%s", name,
                    slot->layout.num_elems, slot->row->optional ? " (an optional argument is left out)" : "");
-  if (slot->layout.num_elems > 0 && address % (uintptr_t)slot->row->align_bytes != 0)
+  const int32_t align_bytes = od_align_bytes(slot->row, slot->layout.dtype);
+  if (slot->layout.num_elems > 0 && address % (uintptr_t)align_bytes != 0)
     return od_fail(OPDECK_INVALID_ARGUMENT, "%s: got address 0x%" PRIxPTR ", want a multiple of %" PRId32 " bytes",
-                   name, address, slot->row->align_bytes);
+                   name, address, align_bytes);
   value->data = slot->layout.num_elems > 0 ? (void *)address : NULL;
   return OPDECK_OK;
 }

@@ -80,29 +80,48 @@ static opdeck_status check_shape(const opdeck_pack_arg *row, const opdeck_tensor
   return OPDECK_OK;
 }
 
-static int64_t row_stride(const opdeck_pack_arg *row, int64_t row_elems, int32_t elem_bits) {
-  const int32_t align_bits = row->align_bytes * 8;
-  const int64_t align_elems = align_bits > elem_bits ? align_bits / elem_bits : 1;
+/* TMA asks for 32 bytes where it moves elements under a byte. */
+int32_t od_align_bytes(const opdeck_pack_arg *row, int32_t dtype) {
+  return od_dtype_of(dtype)->bits < 8 ? 2 * row->align_bytes : row->align_bytes;
+}
+
+int od_has_pitch(const opdeck_pack_arg *row) {
+  int has_pitch = 0;
+  for (int32_t dtype_idx = 0; dtype_idx < row->num_dtypes; ++dtype_idx)
+    has_pitch |= od_dtype_of(row->dtypes[dtype_idx])->bits < 8;
+  return has_pitch && row->rank > 1 && row->contiguous_last;
+}
+
+int64_t od_pitch_elems(const od_layout *layout) {
+  return layout->strides[layout->rank - 2];
+}
+
+static int64_t greatest_common_divisor(int64_t a, int64_t b) {
+  return b == 0 ? a : greatest_common_divisor(b, a % b);
+}
+
+static int64_t row_stride(const opdeck_pack_arg *row, int64_t row_elems, int32_t dtype) {
+  const int64_t align_bits = 8 * (int64_t)od_align_bytes(row, dtype);
+  const int64_t align_elems = align_bits / greatest_common_divisor(align_bits, od_dtype_of(dtype)->bits);
   const int64_t elems = row_elems > 0 ? row_elems : 1;
   return (elems + align_elems - 1) / align_elems * align_elems;
 }
 
 /* Whether the stride of a dim takes part in any element's address. */
 static int is_stride_used(const od_layout *layout, int32_t dim) {
-  return layout->num_elems > 0 && layout->shape[dim] > 1;
+  return (layout->num_elems > 0 && layout->shape[dim] > 1) || (layout->has_pitch && dim == layout->rank - 2);
 }
 
 /* The strides, compact where none are given, and a row's length where they are not used. */
 static void set_strides(const opdeck_pack_arg *row, const opdeck_tensor *tensor, od_layout *layout) {
   const int32_t last = layout->rank - 1;
-  const int32_t elem_bits = od_dtype_of(layout->dtype)->bits;
   int64_t compact = 1;
   for (int32_t dim = last; dim >= 0; --dim) {
     if (is_stride_used(layout, dim))
       layout->strides[dim] = tensor->strides != NULL ? tensor->strides[dim] : compact;
     else
-      layout->strides[dim] = dim == last ? 1 : row_stride(row, layout->shape[last], elem_bits);
-    compact *= layout->num_elems > 0 ? layout->shape[dim] : 1;
+      layout->strides[dim] = dim == last ? 1 : row_stride(row, layout->shape[last], layout->dtype);
+    compact *= layout->num_elems > 0 || dim == last ? layout->shape[dim] : 1;
   }
 }
 
@@ -122,11 +141,12 @@ static opdeck_status check_stride(const opdeck_pack_arg *row, const od_layout *l
                      row->name, stride);
     return OPDECK_OK;
   }
-  if (stride * elem_bits % (8 * (int64_t)row->align_bytes) != 0)
+  const int32_t align_bytes = od_align_bytes(row, layout->dtype);
+  if (stride * elem_bits % (8 * (int64_t)align_bytes) != 0)
     return od_fail(OPDECK_INVALID_ARGUMENT,
                    "%s: got stride %" PRId64 " (%" PRId64 " bytes) in dim %" PRId32 ", want a multiple of %" PRId32
                    " bytes",
-                   row->name, stride, stride * elem_bits / 8, dim, row->align_bytes);
+                   row->name, stride, stride * elem_bits / 8, dim, align_bytes);
   return OPDECK_OK;
 }
 
@@ -183,6 +203,7 @@ opdeck_status od_layout_of(const opdeck_pack_arg *row, const opdeck_tensor *tens
                            od_layout *layout) {
   if (tensor == NULL) return od_fail(OPDECK_INVALID_ARGUMENT, "%s: got tensor NULL, want a tensor", row->name);
   opdeck_status status = check_dtype(row, tensor, &layout->dtype);
+  layout->has_pitch = od_has_pitch(row);
   if (status == OPDECK_OK) status = check_shape(row, tensor, layout);
   if (status == OPDECK_OK) status = od_check_place(row->name, tensor, device);
   if (status != OPDECK_OK) return status;

@@ -37,7 +37,9 @@ typedef enum opdeck_pack_dtype {
 
 typedef enum opdeck_pack_default {
   OPDECK_DEFAULT_NONE = 0,
-  OPDECK_DEFAULT_RSQRT = 1 /* 1 / sqrt(default_field) */
+  OPDECK_DEFAULT_RSQRT = 1, /* 1 / sqrt(default_field) */
+  OPDECK_DEFAULT_ZERO = 2,
+  OPDECK_DEFAULT_ONE = 3
 } opdeck_pack_default;
 
 /* One argument of a family, in the family's order, or one leaf of a fusion. The first argument that names a dim or a
@@ -51,8 +53,9 @@ typedef struct opdeck_pack_arg {
   const char *const *dims;  /* rank names; NULL (leaves only): any extents */
   const char *dtype_symbol; /* "T"; NULL: none is bound */
   int32_t num_dtypes;       /* the opdeck_pack_dtype values that are legal for it */
-  int32_t align_bytes;      /* of the data pointer and of each stride but the last, where its extent is > 1. From 16 on
-                               TMA moves the tensor, and a stride of 0 (a broadcast) is refused */
+  int32_t align_bytes;      /* of the data pointer and of each stride but the last, where its extent is > 1; twice that
+                               for elements under a byte. From 16 on TMA moves the tensor, and a stride of 0 (a
+                               broadcast) is refused */
   const int32_t *dtypes;
   int32_t contiguous_last; /* 1: the last stride must be 1 */
   int32_t default_kind;    /* opdeck_pack_default, of an optional scalar */

@@ -43,8 +43,9 @@ static const char *fault_of_row(const opdeck_pack_arg *row) {
   if (row->kind == OPDECK_ARG_TENSOR) return row->access < 1 || row->access > 3 ? "access" : fault_of_tensor_row(row);
   if (row->kind != OPDECK_ARG_I32 && row->kind != OPDECK_ARG_F32) return "kind";
   if (row->default_kind == OPDECK_DEFAULT_NONE) return NULL;
-  if (row->default_kind != OPDECK_DEFAULT_RSQRT || row->kind != OPDECK_ARG_F32) return "default_kind";
-  return row->default_field == NULL ? "default_field" : NULL;
+  if (row->default_kind < OPDECK_DEFAULT_NONE || row->default_kind > OPDECK_DEFAULT_ONE || row->kind != OPDECK_ARG_F32)
+    return "default_kind";
+  return row->default_kind == OPDECK_DEFAULT_RSQRT && row->default_field == NULL ? "default_field" : NULL;
 }
 
 static opdeck_status check_rows(const char *where, const opdeck_pack_arg *rows, int32_t num_rows) {
@@ -85,6 +86,10 @@ static int is_dtype_symbol(const opdeck_pack_family *family, const char *symbol)
 static int is_field(const opdeck_pack_family *family, const char *name) {
   if (strcmp(name, "arch") == 0 || strcmp(name, "num_sms") == 0 || is_dim(family, name)) return 1;
   if (strncmp(name, "dtype.", 6) == 0) return is_dtype_symbol(family, name + 6);
+  if (strncmp(name, "pitch.", 6) == 0) {
+    const opdeck_pack_arg *row = find_arg(family, name + 6);
+    return row != NULL && row->kind == OPDECK_ARG_TENSOR && !row->optional && od_has_pitch(row);
+  }
   if (strncmp(name, "has.", 4) != 0) return 0;
   const opdeck_pack_arg *row = find_arg(family, name + 4);
   return row != NULL && row->optional;

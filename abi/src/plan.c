@@ -35,6 +35,7 @@ static void write_layout(const opdeck_pack_param *param, const od_layout *layout
 }
 
 static float default_of(const opdeck_plan *plan, const opdeck_pack_arg *row) {
+  if (row->default_kind != OPDECK_DEFAULT_RSQRT) return row->default_kind == OPDECK_DEFAULT_ONE ? 1.0F : 0.0F;
   const opdeck_field *field = od_find_field(plan->binding.fields, plan->binding.num_fields, row->default_field);
   return field->value > 0 ? (float)(1.0 / sqrt((double)field->value)) : 0.0F;
 }
@@ -64,7 +65,7 @@ static opdeck_status size_workspace(opdeck_plan *plan) {
 static void write_param(opdeck_plan *plan, const opdeck_pack_param *param, const od_slot *slot, uint64_t *words) {
   if (param->kind == OPDECK_ARG_TENSOR) {
     if (slot->given_idx >= 0) write_layout(param, &slot->layout, words);
-  } else if (slot->given_idx < 0 && slot->row->default_kind == OPDECK_DEFAULT_RSQRT) {
+  } else if (slot->given_idx < 0 && slot->row->default_kind != OPDECK_DEFAULT_NONE) {
     const od_value value = {.f32 = default_of(plan, slot->row)};
     memcpy(words, &value.f32, sizeof value.f32);
   }

@@ -18,8 +18,9 @@ const opdeck_field *od_find_field(const opdeck_field *fields, int32_t num_fields
 
 int od_rule_is_well_formed(const opdeck_rule *rule) {
   if (rule->field == NULL || rule->op < OPDECK_RULE_EQ || rule->op > OPDECK_RULE_MULTIPLE_OF) return 0;
-  if (rule->rhs_field != NULL) return rule->op != OPDECK_RULE_IN && rule->num_values == 0;
+  if (rule->rhs_field != NULL && rule->num_values == 0) return rule->op != OPDECK_RULE_IN;
   if (rule->values == NULL) return 0;
+  if (rule->rhs_field != NULL) return rule->op != OPDECK_RULE_IN && rule->num_values == 1 && rule->values[0] >= 1;
   return rule->op == OPDECK_RULE_IN ? rule->num_values > 0 : rule->num_values == 1;
 }
 
@@ -46,6 +47,12 @@ static int is_multiple(int64_t got, int64_t of) {
 static int value_holds(int32_t op, int64_t got, int64_t want) {
   if (op == OPDECK_RULE_MULTIPLE_OF) return is_multiple(got, want);
   return order_holds(op, (got > want) - (got < want));
+}
+
+/* What a rule with rhs_field compares with. */
+static int64_t rhs_value(const opdeck_rule *rule, const opdeck_field *rhs) {
+  if (rule->num_values == 0) return rhs->value;
+  return rhs->value / rule->values[0] + (rhs->value % rule->values[0] > 0);
 }
 
 static int rule_holds(const opdeck_rule *rule, int64_t got, const int64_t *wants, int32_t num_wants) {
@@ -77,7 +84,10 @@ static void add_value(od_text *text, const char *field, int64_t value) {
 
 static void add_wanted(od_text *text, const opdeck_rule *rule, const int64_t *wants, int32_t num_wants) {
   od_text_add(text, ", want %s", op_words(rule->op));
-  if (rule->rhs_field != NULL) od_text_add(text, "%s = ", rule->rhs_field);
+  if (rule->rhs_field != NULL) od_text_add(text, "%s", rule->rhs_field);
+  if (rule->rhs_field != NULL && rule->num_values == 1)
+    od_text_add(text, " / %" PRId64 " rounded up", rule->values[0]);
+  if (rule->rhs_field != NULL) od_text_add(text, " = ");
   for (int32_t want_idx = 0; want_idx < num_wants; ++want_idx) {
     if (want_idx > 0) od_text_add(text, "|");
     add_value(text, rule->field, wants[want_idx]);
@@ -96,7 +106,8 @@ static int holds_or_reason(const opdeck_rule *rule, const opdeck_field *fields, 
     od_text_add(reason, "%s: not among the fields of the problem", got == NULL ? rule->field : rule->rhs_field);
     return 0;
   }
-  const int64_t *wants = rhs == NULL ? rule->values : &rhs->value;
+  const int64_t rhs_want = rhs == NULL ? 0 : rhs_value(rule, rhs);
+  const int64_t *wants = rhs == NULL ? rule->values : &rhs_want;
   const int32_t num_wants = rhs == NULL ? rule->num_values : 1;
   if (rule_holds(rule, got->value, wants, num_wants)) return 1;
   od_text_add(reason, "%s: got ", rule->field);

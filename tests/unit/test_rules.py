@@ -28,8 +28,9 @@ def first_failure_in_c(rules: Sequence[Rule], fields: Mapping[str, int]) -> tupl
     for c_rule, rule in zip(c_rules, rules, strict=True):
         c_rule.field, c_rule.op = text(rule.field), _NUMBER_OF_OP[rule.op]
         c_rule.rhs_field = ffi.NULL if rule.rhs_field is None else text(rule.rhs_field)
-        kept.append(ffi.new("int64_t[]", rule.values))
-        c_rule.num_values, c_rule.values = len(rule.values), kept[-1] if rule.values else ffi.NULL
+        values = rule.values if rule.rhs_divisor == 1 else (rule.rhs_divisor,)
+        kept.append(ffi.new("int64_t[]", values))
+        c_rule.num_values, c_rule.values = len(values), kept[-1] if values else ffi.NULL
     c_fields = ffi.new("opdeck_field[]", len(fields))
     for c_field, (name, value) in zip(c_fields, fields.items(), strict=True):
         c_field.name, c_field.value = text(name), value
@@ -56,7 +57,7 @@ def rules(draw: st.DrawFn) -> Rule:
     if op == "in":
         return Rule(draw(names), op, tuple(draw(st.lists(numbers, min_size=1, max_size=3))))
     if draw(st.booleans()):
-        return Rule(draw(names), op, rhs_field=draw(names))
+        return Rule(draw(names), op, rhs_field=draw(names), rhs_divisor=draw(st.sampled_from([1, 1, 2, 3, 128])))
     return Rule(draw(names), op, (draw(numbers),))
 
 
@@ -75,6 +76,12 @@ def test_python_and_c_agree(rows: list[Rule], fields: dict[str, int]) -> None:
         (Rule("sq", "ge", (1,)), {}, "sq: not among the fields of the problem"),
         (Rule("hq", "multiple_of", rhs_field="hk"), {"hq": 0, "hk": 0}, None),
         (Rule("hq", "multiple_of", rhs_field="hk"), {"hq": 1, "hk": 0}, "hq: got 1, want a multiple of hk = 0"),
+        (Rule("tiles", "eq", rhs_field="m", rhs_divisor=128), {"tiles": 2, "m": 129}, None),
+        (
+            Rule("tiles", "eq", rhs_field="m", rhs_divisor=128),
+            {"tiles": 2, "m": 128},
+            "tiles: got 2, want m / 128 rounded up = 1",
+        ),
         (Rule("scale", "gt", (0,)), {"scale": 0.5}, None),
         (Rule("scale", "gt", (0,)), {"scale": -0.5}, "scale: got -0.5, want > 0"),
     ],

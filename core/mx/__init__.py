@@ -1,0 +1,19 @@
+# SPDX-License-Identifier: Apache-2.0
+"""opdeck.core.mx: block-scaled numbers: MXFP8, MXFP6, MXFP4 and NVFP4."""
+
+from opdeck.core.mx.formats import FORMATS, MxFormat, mx_format
+from opdeck.core.mx.quantize import dequantize, exact_values, quantize
+from opdeck.core.mx.scale_layout import tile_scales, untile_scales
+from opdeck.core.mx.tensor import MxTensor
+
+__all__ = [
+    "FORMATS",
+    "MxFormat",
+    "MxTensor",
+    "dequantize",
+    "exact_values",
+    "mx_format",
+    "quantize",
+    "tile_scales",
+    "untile_scales",
+]

@@ -1,0 +1,84 @@
+# SPDX-License-Identifier: Apache-2.0
+"""reference.py: block-scaled GEMM in float64, the oracle of mx_gemm, and how far from it a result may be.
+
+Who calls it: the tests and `opdeck run` (gemm, error_bounds), the CPU device (make).
+Source: D = alpha * A B^T + beta * C + bias, of the numbers that elements and scales stand for.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+import numpy.typing as npt
+
+from opdeck.core.fusion import Fusion
+from opdeck.core.mx.quantize import scaled
+from opdeck.core.variant import Variant
+
+Array = npt.NDArray[Any]
+
+
+@dataclass(frozen=True)
+class Epilogue:
+    """What is done to the products: alpha * A B^T + beta * C + bias. c: (L, M, N). bias: (N,)."""
+
+    alpha: float = 1.0
+    beta: float = 0.0
+    c: Array | None = None
+    bias: Array | None = None
+
+    def apply(self, products: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
+        """D in float64 of A B^T (L, M, N)."""
+        d = self.alpha * products
+        if self.c is not None:
+            d = d + self.beta * self.c.astype(np.float64)
+        return d if self.bias is None else d + self.bias.astype(np.float64)
+
+
+def gemm(a: npt.NDArray[np.float64], b: npt.NDArray[np.float64], epilogue: Epilogue) -> npt.NDArray[np.float64]:
+    """D (L, M, N) in float64 of a (L, M, K) and b (L, N, K)."""
+    return epilogue.apply(a @ b.swapaxes(-1, -2))
+
+
+def error_bounds(a: Array, b: Array, epilogue: Epilogue, d: Array) -> npt.NDArray[np.float64]:
+    """How far from `gemm` each element of d (L, M, N) may be: an fp32 sum of K products, and the output's rounding.
+
+    K * 2^-24 * sum |a b|, times |alpha|; the same 2^-24 for each further term and product of the epilogue; and half an
+    ulp of d's type at the exact value.
+    """
+    exact = gemm(a, b, epilogue)
+    magnitudes = abs(epilogue.alpha) * (np.abs(a) @ np.abs(b).swapaxes(-1, -2))
+    further = np.zeros_like(exact)
+    if epilogue.c is not None:
+        further = further + np.abs(epilogue.beta * epilogue.c.astype(np.float64))
+    if epilogue.bias is not None:
+        further = further + np.abs(epilogue.bias.astype(np.float64))
+    in_fp32 = 2.0**-24 * (a.shape[-1] * magnitudes + 4 * (magnitudes + further))
+    bounds: npt.NDArray[np.float64] = in_fp32 + half_ulp(np.abs(exact) + in_fp32, d.dtype)
+    return bounds
+
+
+def half_ulp(magnitudes: npt.NDArray[np.float64], dtype: npt.DTypeLike) -> npt.NDArray[np.float64]:
+    """Half the distance between neighbours of a float type at each magnitude."""
+    info = ml_dtypes.finfo(dtype)
+    exponents = np.maximum(np.frexp(magnitudes)[1] - 1, info.minexp)
+    half: npt.NDArray[np.float64] = np.ldexp(0.5, exponents - info.nmant)
+    return half
+
+
+def make(variant: Variant) -> Callable[..., None]:
+    """The factory of the reference rows: an entry that the CPU device calls with numpy views of the arguments."""
+    block = int(variant.config["block"])
+
+    def run(tensors: Mapping[str, Array], scalars: Mapping[str, float], fusion: Fusion | None) -> None:
+        """Writes tensors["d"], rounded to its type."""
+        a, b = (scaled(tensors[name], tensors[f"{name}_scale"], block) for name in ("a", "b"))
+        epilogue = Epilogue(scalars["alpha"], scalars["beta"], tensors.get("c"), tensors.get("bias"))
+        with np.errstate(over="ignore", invalid="ignore"):  # NaN scales, and numbers beyond the output's range
+            tensors["d"][...] = gemm(a, b, epilogue).astype(tensors["d"].dtype)
+
+    return run
