@@ -29,7 +29,7 @@ ClusterHazards::ClusterHazards(Launch& launch, Cluster& cluster)
     for (const Warp& warp : cta->warps) {
       WarpState& s = state(warp);
       s.agent = agents_.find_or_add(AgentKind::warp, cta->rank, warp.warp_idx);
-      s.written_registers.assign(launch.program.followed_registers.size(), 0);
+      s.written_bytes.assign(launch.program.followed_bytes.size(), 0);
       s.knows.learn(s.agent, agents_.now(s.agent).time());
       s.mbarrier_init = agents_.find_or_add(AgentKind::mbarrier_init, cta->rank, warp.warp_idx);
       s.tmem_load = agents_.find_or_add(AgentKind::tmem_load, cta->rank, warp.warp_idx);

@@ -77,11 +77,10 @@ class ClusterHazards {
   // Behind its store_bulk; flags: Site::kStrong for a reduction.
   void write_global_bulk(Warp& warp, uint32_t lane, uint64_t address, uint64_t num_bytes, uint32_t flags);
 
-  // ---- registers (unproven_registers.cpp), by their places in Program::followed_registers
-  void use_registers(Warp& warp, const std::vector<uint32_t>& registers, uint32_t lanes) const;
+  // ---- registers (unproven_registers.cpp), by their bytes in Program::followed_bytes
+  void use_registers(Warp& warp, const std::vector<uint32_t>& bytes, uint32_t lanes) const;
   void use_accumulators(Warp& warp) const;  // of the instruction at hand, which adds to them
-  void write_registers(Warp& warp, const std::vector<uint32_t>& registers, const std::vector<uint32_t>& copied,
-                       uint32_t lanes);
+  void write_registers(Warp& warp, const std::vector<FollowedWrite>& writes, uint32_t lanes);
 
   // ---- barriers (sync.cpp)
   void init_mbarrier(Warp& warp, uint32_t address);
@@ -163,7 +162,7 @@ class ClusterHazards {
     std::vector<WgmmaRegister> wgmma_registers;  // by place in Program::wgmma_registers
     uint32_t retired_wgmma = 0;                  // time of the last wgmma that a wait_group of the warp has retired
     uint32_t next_wgmma_fence = 1;
-    std::vector<uint32_t> written_registers;  // the lanes that have written each of Program::followed_registers
+    std::vector<uint32_t> written_bytes;  // the lanes that have written each of Program::followed_bytes
   };
   struct SyncPoint {
     std::array<uint64_t, 2> generations{};

@@ -2,24 +2,27 @@
 #include "assigned_registers.h"
 
 #include <algorithm>
-#include <string_view>
 
 #include "control_flow.h"
 
 namespace opdeck::emu {
 namespace {
 
-// The registers that a thread has certainly written, as a set.
-class RegisterSet {
+// The bytes of registers that a thread has certainly written.
+class ByteSet {
  public:
-  RegisterSet(size_t num_registers, uint64_t fill) : words_((num_registers + 63) / 64, fill) {}
-  bool has(uint32_t reg) const { return (words_[reg / 64] >> reg % 64 & 1) != 0; }
-  void put(uint32_t reg, bool is_member) {
-    const uint64_t bit = uint64_t{1} << reg % 64;
-    words_[reg / 64] = is_member ? words_[reg / 64] | bit : words_[reg / 64] & ~bit;
+  ByteSet(size_t num_bytes, uint64_t fill) : words_((num_bytes + 63) / 64, fill) {}
+  bool has(uint32_t byte) const { return (words_[byte / 64] >> byte % 64 & 1) != 0; }
+  bool has_all(const ByteFlow::Write& write) const {
+    return std::all_of(write.sources.begin(), write.sources.end(),
+                       [&](uint32_t byte) { return byte == ByteFlow::kDefined || has(byte); });
+  }
+  void put(uint32_t byte, bool is_member) {
+    const uint64_t bit = uint64_t{1} << byte % 64;
+    words_[byte / 64] = is_member ? words_[byte / 64] | bit : words_[byte / 64] & ~bit;
   }
   // Keeps what both have; returns whether that is less.
-  bool meet(const RegisterSet& other) {
+  bool meet(const ByteSet& other) {
     bool shrank = false;
     for (size_t i = 0; i < words_.size(); ++i) {
       shrank |= (words_[i] & ~other.words_[i]) != 0;
@@ -34,38 +37,39 @@ class RegisterSet {
 
 class Analysis {
  public:
-  Analysis(const ptx::Kernel& kernel, const std::vector<RegisterUses>& uses)
-      : kernel_(kernel), uses_(uses), blocks_(find_basic_blocks(kernel)) {}
+  Analysis(const ptx::Kernel& kernel, const RegisterBytes& bytes, const std::vector<RegisterUses>& uses,
+           const std::vector<ByteFlow>& flows)
+      : kernel_(kernel), bytes_(bytes), uses_(uses), flows_(flows), blocks_(find_basic_blocks(kernel)) {}
 
-  UnprovenRegisters run() {
+  UnprovenBytes run() {
     find_entries();
-    UnprovenRegisters result;
-    result.followed.assign(kernel_.registers.size(), false);
+    result_.followed.assign(bytes_.count(), false);
+    result_.uses.resize(kernel_.instructions.size());
     for (size_t b = 0; b < blocks_.size(); ++b) {
       if (!reached_[b]) continue;
-      RegisterSet assigned = entries_[b];
+      ByteSet assigned = entries_[b];
       for (uint32_t i = blocks_[b].first; i < blocks_[b].end; ++i) {
-        add_use(result, i, assigned);
+        add_use(i, assigned);
         step(i, assigned);
       }
     }
-    follow_copies(result);
-    return result;
+    follow_sources();
+    return std::move(result_);
   }
 
  private:
   // What has certainly been written at the start of each block: the largest solution, found from above.
   void find_entries() {
-    entries_.assign(blocks_.size(), RegisterSet(kernel_.registers.size(), ~uint64_t{0}));
+    entries_.assign(blocks_.size(), ByteSet(bytes_.count(), ~uint64_t{0}));
     reached_.assign(blocks_.size(), false);
     if (blocks_.empty()) return;
-    entries_[0] = RegisterSet(kernel_.registers.size(), 0);
+    entries_[0] = ByteSet(bytes_.count(), 0);
     reached_[0] = true;
     std::vector<uint32_t> to_visit{0};
     while (!to_visit.empty()) {
       const uint32_t b = to_visit.back();
       to_visit.pop_back();
-      RegisterSet assigned = entries_[b];
+      ByteSet assigned = entries_[b];
       for (uint32_t i = blocks_[b].first; i < blocks_[b].end; ++i) step(i, assigned);
       for (const uint32_t next : blocks_[b].successors) {
         const bool is_new = !reached_[next];
@@ -75,68 +79,61 @@ class Analysis {
     }
   }
 
-  void step(uint32_t i, RegisterSet& assigned) const {
-    const ptx::Instruction& instruction = kernel_.instructions[i];
-    const auto has = [&](uint32_t reg) { return assigned.has(reg); };
-    const bool defines = !is_register_copy(instruction) || std::all_of(uses_[i].reads.begin(), uses_[i].reads.end(), has);
+  void step(uint32_t i, ByteSet& assigned) {
+    const std::vector<ByteFlow::Write>& writes = flows_[i].writes;
+    defines_.clear();  // all of them before the first changes: an instruction may write what it reads
+    for (const ByteFlow::Write& write : writes) defines_.push_back(assigned.has_all(write));
     // Under a guard, the lanes that do not execute keep what they had.
-    for (const uint32_t reg : uses_[i].writes)
-      assigned.put(reg, instruction.has_guard ? defines && assigned.has(reg) : defines);
+    const bool has_guard = kernel_.instructions[i].has_guard;
+    for (size_t w = 0; w < writes.size(); ++w)
+      assigned.put(writes[w].byte, defines_[w] && (!has_guard || assigned.has(writes[w].byte)));
   }
 
-  void add_use(UnprovenRegisters& result, uint32_t i, const RegisterSet& assigned) const {
-    const ptx::Instruction& instruction = kernel_.instructions[i];
-    UnprovenUse use{i, {}, {}, {}};
-    const auto add = [&](uint32_t reg) {
-      if (assigned.has(reg)) return;
-      const bool is_guard = instruction.has_guard && reg == instruction.guard_reg;
-      const bool is_copied = is_register_copy(instruction) && !is_guard;
-      (is_copied ? use.copied : use.used).push_back(reg);
-      if (!is_copied) result.followed[reg] = true;
+  void add_use(uint32_t i, const ByteSet& assigned) {
+    const auto add = [&](std::vector<uint32_t>& list, uint32_t byte) {
+      if (assigned.has(byte)) return;
+      list.push_back(byte);
+      result_.followed[byte] = true;
     };
-    for (const uint32_t reg : uses_[i].reads) add(reg);
-    for (const uint32_t reg : uses_[i].accumulators) {
-      if (assigned.has(reg)) continue;
-      use.accumulators.push_back(reg);
-      result.followed[reg] = true;
-    }
-    if (!use.used.empty() || !use.copied.empty() || !use.accumulators.empty()) result.uses.push_back(std::move(use));
+    for (const uint32_t byte : flows_[i].used) add(result_.uses[i].used, byte);
+    for (const uint32_t reg : uses_[i].accumulators)
+      for (uint32_t byte = bytes_.first(reg); byte < bytes_.end(reg); ++byte) add(result_.uses[i].accumulators, byte);
+    for (const ByteFlow::Write& write : flows_[i].writes)
+      if (!assigned.has_all(write)) unproven_writes_.push_back(write);
   }
 
-  // Where a followed register is a copy, what it is a copy of is followed too.
-  void follow_copies(UnprovenRegisters& result) const {
+  // Where a followed byte was moved from others, those are followed too.
+  void follow_sources() {
     bool grew = true;
     while (grew) {
       grew = false;
-      for (const UnprovenUse& use : result.uses) {
-        const auto is_followed = [&](uint32_t reg) { return result.followed[reg]; };
-        const std::vector<uint32_t>& writes = uses_[use.instruction].writes;
-        if (std::none_of(writes.begin(), writes.end(), is_followed)) continue;
-        for (const uint32_t reg : use.copied) {
-          grew |= !result.followed[reg];
-          result.followed[reg] = true;
+      for (const ByteFlow::Write& write : unproven_writes_) {
+        if (!result_.followed[write.byte]) continue;
+        for (const uint32_t source : write.sources) {
+          if (source == ByteFlow::kDefined || result_.followed[source]) continue;
+          result_.followed[source] = true;
+          grew = true;
         }
       }
     }
   }
 
   const ptx::Kernel& kernel_;
+  const RegisterBytes& bytes_;
   const std::vector<RegisterUses>& uses_;
+  const std::vector<ByteFlow>& flows_;
   const std::vector<BasicBlock> blocks_;
-  std::vector<RegisterSet> entries_;
-  std::vector<bool> reached_;
+  std::vector<ByteSet> entries_;
+  std::vector<bool> reached_, defines_;
+  std::vector<ByteFlow::Write> unproven_writes_;
+  UnprovenBytes result_;
 };
 
 }  // namespace
 
-bool is_register_copy(const ptx::Instruction& instruction) {
-  constexpr std::string_view kCopies[] = {"mov"};
-  const std::string_view name = std::string_view(instruction.opcode).substr(0, instruction.opcode.find('.'));
-  return std::find(std::begin(kCopies), std::end(kCopies), name) != std::end(kCopies);
-}
-
-UnprovenRegisters find_unproven_registers(const ptx::Kernel& kernel, const std::vector<RegisterUses>& uses) {
-  return Analysis(kernel, uses).run();
+UnprovenBytes find_unproven_bytes(const ptx::Kernel& kernel, const RegisterBytes& bytes,
+                                  const std::vector<RegisterUses>& uses, const std::vector<ByteFlow>& flows) {
+  return Analysis(kernel, bytes, uses, flows).run();
 }
 
 }  // namespace opdeck::emu

@@ -114,15 +114,23 @@ struct TmemConsumer {
   std::vector<uint32_t> loads;  // op indices
 };
 
+// A byte of a register that an instruction writes, undefined where one of the sources is. Bytes here are places in
+// Program::followed_bytes.
+struct FollowedWrite {
+  static constexpr uint32_t kDefined = UINT32_MAX;
+  uint32_t byte;
+  std::array<uint32_t, 2> sources;
+};
+
 // An instruction that names registers which are not proven to be written before they are used
-// (hazard/unproven_registers.h). The lists are places in Program::followed_registers.
+// (hazard/unproven_registers.h).
 struct RegisterFollower {
   Execute execute;
   uint32_t guard_row, guard_flip;
   std::vector<uint32_t> guards;  // the guard, where it is one of them
-  std::vector<uint32_t> used, written;
-  std::vector<uint32_t> copied;        // what is written is as undefined as these
+  std::vector<uint32_t> used;
   std::vector<uint32_t> accumulators;  // used where the instruction adds to them
+  std::vector<FollowedWrite> written;
 };
 
 // An instruction that names registers of some wgmma (hazard/wgmma_registers.h). The lists are places in
@@ -158,7 +166,7 @@ struct Program {
   // There is an instruction through which clusters may communicate in a run: atomics, reductions and strong accesses of
   // global memory, fences for other clusters, clusterlaunchcontrol.
   bool clusters_communicate = false;
-  std::vector<std::string> followed_registers;
+  std::vector<std::string> followed_bytes;  // the register of each
   std::vector<RegisterFollower> followers;
   static constexpr uint32_t kNoFollower = UINT32_MAX;
   std::vector<uint32_t> follower_of;  // by op; empty where no register is followed
