@@ -1,0 +1,173 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The arguments of mx_gemm on their way to a kernel: what it gets of elements under a byte, and who refuses what."""
+
+from __future__ import annotations
+
+import dataclasses
+import itertools
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from opdeck.core import mx
+from opdeck.core.arrays import TensorView
+from opdeck.core.devices import LaunchArgs, open_device
+from opdeck.core.devices.native import NativeDevice, _Frame
+from opdeck.core.errors import ArgumentError, ArgumentTypeError, HazardError, OpdeckError, Unsupported
+from opdeck.core.operator import Operator
+from opdeck.core.problem import bind
+from opdeck.core.variant import Variant
+from opdeck.plugins.mx_gemm import plugin, spec, variants
+
+FORMATS = ("mxfp6_e3m2", "mxfp4")
+NUM_COLS = 12
+
+
+def probe(byte_idx: int) -> Variant:
+    """A row of mx_gemm whose kernel tells what it got."""
+    kernel = variants.Kernel(
+        factory="layout_probe.kernel:make",
+        archs=("sm_100a",),
+        formats=(FORMATS,),
+        d_formats=("fp32",),
+        config={"byte_idx": byte_idx},
+        slug=f"probe{byte_idx}",
+    )
+    return variants._compiled_row(kernel, "sm_100a", FORMATS, "fp32", None)
+
+
+@pytest.fixture(scope="module")
+def device() -> NativeDevice:
+    """libopdeck with one kernel of the family and no driver."""
+    device = NativeDevice("offline:sm_100a", memory="cpu")
+    device.launcher(spec.SCHEMA, probe(0))
+    return device
+
+
+def launch(a: mx.MxTensor, b: mx.MxTensor, byte_idx: int) -> np.ndarray:
+    (family,) = plugin.opdeck_operators()
+    row = probe(byte_idx)
+    operator = Operator(dataclasses.replace(family, rows=lambda fusions: (row,)))
+    out: np.ndarray = operator(a, b, alpha=3.0, d_format="fp32", device=open_device("emulator:sm_100a"))
+    return out
+
+
+@pytest.mark.parametrize("m", [1, 3])
+def test_a_kernel_gets_logical_extents_and_pitches(m: int) -> None:
+    x, y = np.ones((m, 160), np.float32), np.ones((NUM_COLS, 160), np.float32)
+    a, b = mx.quantize(x, FORMATS[0]), mx.quantize(y, FORMATS[1])
+    got = launch(a, b, byte_idx=0)[0, :9].tolist()
+    assert got == [160, 256, 1, 2, 256, 3.0, 0.0, 0, a.data[0, 0]]
+
+
+def test_the_padding_of_a_row_is_the_tensors_and_no_more() -> None:
+    x, y = np.ones((1, 160), np.float32), np.ones((NUM_COLS, 160), np.float32)
+    a, b = mx.quantize(x, FORMATS[0]), mx.quantize(y, FORMATS[1])
+    assert launch(a, b, byte_idx=256 * 6 // 8 - 1)[0, 8] == 0
+    with pytest.raises(HazardError, match="behind the end of .a."):
+        launch(a, b, byte_idx=256 * 6 // 8)
+
+
+RIGHT = {"l": 2, "m": 130, "n": 20, "n_out": 20, "k": 160, "m_tiles": 2, "n_tiles": 1, "k_tiles": 2, "tile": 512}
+DTYPES = {"A": "fp6_e3m2", "B": "fp4_e2m1", "S": "e8m0", "D": "fp32"}
+Verdict = type[OpdeckError] | None
+
+
+@st.composite
+def tensors(draw: st.DrawFn) -> dict[str, TensorView]:
+    """Tensors of a right problem, each with up to one thing changed: an extent, a stride, the type, the rank."""
+    dims = dict(RIGHT)
+    for name in draw(st.lists(st.sampled_from(list(RIGHT)), max_size=2)):
+        dims[name] = draw(st.sampled_from([0, 1, 2, 3, 20, 32, 96, 128, 160, 512]))
+    views: dict[str, TensorView] = {}
+    for arg in spec.SCHEMA.args:
+        if arg.kind != "tensor" or (arg.optional and draw(st.booleans())):
+            continue
+        shape = [dims[name] for name in arg.dims]
+        strides = padded_strides(shape)
+        dtype = DTYPES[arg.dtype_symbol or ""]
+        change = draw(st.sampled_from(["none"] * 8 + ["extent", "stride", "dtype", "rank"]))
+        dim = draw(st.integers(0, len(shape) - 1))
+        if change == "extent":
+            shape[dim] = draw(st.sampled_from([0, 1, 2, 32, 64, 128]))
+        elif change == "stride":
+            strides[dim] = draw(st.sampled_from([0, 1, -1, 8, 32, 64, 128, 160, 192, 384, 512, 4096]))
+        elif change == "dtype":
+            dtype = draw(st.sampled_from(["bf16", "fp32", "fp8_e4m3", "fp4_e2m1", "fp6_e2m3", "ue4m3"]))
+        elif change == "rank":
+            shape, strides = shape[1:], strides[1:]
+        address = (1 + len(views)) << 24
+        views[arg.name] = TensorView(arg.name, address, tuple(shape), tuple(strides), dtype, "cpu", False, None)
+    return views
+
+
+def padded_strides(shape: list[int]) -> list[int]:
+    """Row-major, with rows that begin multiples of 128 elements apart."""
+    pitch = max(-(-shape[-1] // 128), 1) * 128
+    steps = [1, *itertools.accumulate([pitch, *(max(extent, 1) for extent in shape[-2:0:-1])], lambda a, b: a * b)]
+    return steps[: len(shape)][::-1]
+
+
+def verdict_of_python(views: Mapping[str, TensorView], variant: Variant, device: NativeDevice) -> Verdict:
+    try:
+        problem = bind(spec.SCHEMA, views, None, device.target)
+    except (ArgumentError, ArgumentTypeError):
+        return ArgumentError
+    return Unsupported if variant.refusals(problem) else None
+
+
+def verdict_of_c(views: Mapping[str, TensorView], variant: Variant, device: NativeDevice) -> Verdict:
+    args = LaunchArgs(views, {"alpha": 1.0, "beta": 0.0}, None, (), None)
+    frame = _Frame(device._ffi, spec.SCHEMA, variant, args)
+    frame.problem.variant = device._ffi.NULL
+    plan: Any = device._ffi.new("opdeck_plan **")
+    try:
+        device.check(device._lib.opdeck_plan_create(device._ctx, frame.problem, plan))
+    except (ArgumentError, Unsupported) as error:
+        return type(error)
+    device._lib.opdeck_plan_destroy(plan[0])
+    return None
+
+
+@settings(deadline=None, max_examples=500, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(views=tensors())
+def test_python_and_c_agree(views: dict[str, TensorView], device: NativeDevice) -> None:
+    assert verdict_of_python(views, probe(0), device) == verdict_of_c(views, probe(0), device)
+
+
+def views_of(dims: Mapping[str, int], **pitches: int) -> dict[str, TensorView]:
+    views = {}
+    for arg in (arg for arg in spec.SCHEMA.args if arg.kind == "tensor" and not arg.optional):
+        shape = [dims[name] for name in arg.dims]
+        strides = padded_strides(shape)
+        if arg.name in pitches:
+            strides[-2] = pitches[arg.name]
+        dtype = DTYPES[arg.dtype_symbol or ""]
+        views[arg.name] = TensorView(arg.name, 1 << 24, tuple(shape), tuple(strides), dtype, "cpu", False, None)
+    return views
+
+
+@pytest.mark.parametrize(
+    ("changes", "verdict"),
+    [
+        ({}, None),
+        ({"m": 1, "m_tiles": 1}, None),
+        ({"pitch_a": 192}, ArgumentError),  # 144 bytes are no multiple of 32
+        ({"pitch_b": 192}, Unsupported),  # 96 bytes are, but 192 is none of 128
+        ({"m": 1, "m_tiles": 1, "pitch_b": 192}, Unsupported),
+        ({"m": 1, "m_tiles": 1, "pitch_a": 128}, ArgumentError),  # less than K
+        ({"k": 176}, ArgumentError),
+        ({"m_tiles": 3}, ArgumentError),
+        ({"k_tiles": 1}, Unsupported),
+    ],
+)
+def test_what_is_refused(changes: dict[str, int], verdict: Verdict, device: NativeDevice) -> None:
+    pitches = {name: changes[f"pitch_{name}"] for name in ("a", "b") if f"pitch_{name}" in changes}
+    dims = {**RIGHT, **{name: value for name, value in changes.items() if name in RIGHT}}
+    views = views_of(dims, **pitches)
+    assert verdict_of_python(views, probe(0), device) == verdict
+    assert verdict_of_c(views, probe(0), device) == verdict
