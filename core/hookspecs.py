@@ -12,7 +12,7 @@ from collections.abc import Sequence
 import pluggy
 
 from opdeck.core.family import Family
-from opdeck.core.fusion import Fusion
+from opdeck.core.fusion import Activation, Fusion
 
 PROJECT = "opdeck"
 ENTRY_POINT_GROUP = "opdeck.plugins"
@@ -30,3 +30,8 @@ def opdeck_operators() -> Sequence[Family]:  # type: ignore[empty-body]
 def opdeck_fusions() -> Sequence[Fusion]:  # type: ignore[empty-body]
     """The fusions of the plugin, each named "PLUGIN.fusion" after its entry point: one instance for each combination of
     static values that packs shall hold. Leaf values do not matter, only which leaves are there."""
+
+
+@hookspec
+def opdeck_activations() -> Sequence[Activation]:  # type: ignore[empty-body]
+    """The activations of the plugin: fusions of GEMM kernels, named and listed as those of opdeck_fusions are."""

@@ -20,7 +20,7 @@ from opdeck.core import hookspecs
 from opdeck.core.arch import arch as arch_row
 from opdeck.core.errors import ArgumentError, PluginError
 from opdeck.core.family import Family
-from opdeck.core.fusion import Fusion
+from opdeck.core.fusion import Activation, Fusion
 from opdeck.core.operator import Operator
 from opdeck.core.schema import FamilySchema
 from opdeck.core.variant import Variant
@@ -125,14 +125,16 @@ def _add_plugin(entry_point: importlib.metadata.EntryPoint, contents: _Contents)
     manager.register(entry_point.load(), name=entry_point.name)
     manager.check_pending()
     families = [family for result in manager.hook.opdeck_operators() for family in result]
-    offered = [fusion for result in manager.hook.opdeck_fusions() for fusion in result]
+    offered: list[tuple[object, type[Fusion]]] = []
+    for hook, kind in ((manager.hook.opdeck_fusions, Fusion), (manager.hook.opdeck_activations, Activation)):
+        offered += [(fusion, kind) for result in hook() for fusion in result]
     operators: dict[str, Operator] = {}
     for family in families:
         _check_family(family, {**contents.operators, **operators}, contents)
         operators[family.name] = Operator(family)
     fusions: dict[str, Fusion] = {}
-    for fusion in offered:
-        _check_fusion(fusion, entry_point.name, {**contents.fusions, **fusions})
+    for given, kind in offered:
+        fusion = _checked_fusion(given, kind, entry_point.name, {**contents.fusions, **fusions})
         fusions[fusion.canonical_name] = fusion.without_values()
     contents.operators.update(operators)
     contents.fusions.update(fusions)
@@ -154,9 +156,10 @@ def _check_family(family: object, known: Mapping[str, Operator], contents: _Cont
         seen.add(row.id)
 
 
-def _check_fusion(fusion: object, plugin: str, known: Mapping[str, Fusion]) -> None:
-    if not isinstance(fusion, Fusion):
-        raise PluginError(f"opdeck_fusions: got {fusion!r}, want instances of classes derived from Fusion")
+def _checked_fusion(fusion: object, kind: type[Fusion], plugin: str, known: Mapping[str, Fusion]) -> Fusion:
+    if not isinstance(fusion, kind):
+        hook = f"opdeck_{kind.__name__.lower()}s"
+        raise PluginError(f"{hook}: got {fusion!r}, want instances of classes derived from {kind.__name__}")
     cls = type(fusion)
     name = getattr(cls, "name", None)
     if not isinstance(name, str) or not name.startswith(f"{plugin}."):
@@ -165,6 +168,7 @@ def _check_fusion(fusion: object, plugin: str, known: Mapping[str, Fusion]) -> N
     for other in known.values():
         if other.canonical_name == fusion.canonical_name or (other.name == name and type(other) is not cls):
             raise PluginError(f"fusion {fusion.canonical_name!r} is there already")
+    return fusion
 
 
 registry = Registry()

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""base.py: what a fusion is: a mask that is compiled into an attention kernel.
+"""base.py: what a fusion is: a function, such as a mask, that is compiled into a kernel.
 
 Who calls it: operators (names, identity, leaves), kernels (tile ranges, intervals), the reference (`reference`).
 Source: the fusion hook of CUTLASS example 77 (trip counts, masked and unmasked), here with run-time arguments.
@@ -159,7 +159,10 @@ def static_text(value: object, argument: str = "static field") -> str:
 
 
 class Fusion:
-    """Base of fusions. Subclasses are frozen dataclasses and set `name` (third parties: "PLUGIN.fusion")."""
+    """Base of fusions: names, identity and leaves. Subclasses are frozen dataclasses and set `name`.
+
+    Third parties' are named "PLUGIN.fusion". What a fusion does, the bases of its kind say: Mask, Activation.
+    """
 
     name: ClassVar[str]
 
@@ -262,6 +265,10 @@ class Fusion:
             object.__setattr__(fusion, field.name, changes.get(field.name, getattr(self, field.name)))
         return fusion
 
+
+class AttentionFusion(Fusion):
+    """Base of the fusions of attention kernels."""
+
     def tile_ranges(self, q_block: IntLike, tile: tuple[int, int], sq: IntLike, sk: IntLike) -> TileRanges:
         """K tiles that the Q tile of rows [q_block * tile_m, (q_block + 1) * tile_m) visits.
 
@@ -289,7 +296,7 @@ class Fusion:
         raise NotImplementedError(f"{type(self).__qualname__}.reference")
 
 
-class Mask(Fusion):
+class Mask(AttentionFusion):
     """A fusion that only sets scores to -inf. It runs on raw S = Q K^T, before softmax_scale."""
 
     def visible(self, coords: Coords) -> Any:

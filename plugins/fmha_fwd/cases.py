@@ -18,7 +18,7 @@ import numpy as np
 import numpy.typing as npt
 
 from opdeck.core import dtypes
-from opdeck.core.fusion import Causal, Fusion, Residual
+from opdeck.core.fusion import AttentionFusion, Causal, Fusion, Residual
 from opdeck.core.variant import Variant, fusion_slug
 
 Array = npt.NDArray[Any]
@@ -212,6 +212,7 @@ def expected_macs(shape: Shape, variant: Variant) -> int:
     """
     tile = (int(variant.config["tile_m"]), int(variant.config["tile_n"]))
     mask = variant.fusion or Residual()
+    assert isinstance(mask, AttentionFusion)
     num_q_blocks = -(-shape.sq // tile[0])
     num_tiles: int = sum(mask.get_trip_count(q_block, tile, shape.sq, shape.sk) for q_block in range(num_q_blocks))
     return shape.b * shape.hq * num_tiles * tile[0] * tile[1] * 2 * shape.d

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from opdeck.core.fusion import Coords, Fusion, Residual
+from opdeck.core.fusion import AttentionFusion, Coords, Residual
 from opdeck.core.variant import Variant
 
 MAX_SCORE_ELEMS = 1 << 22
@@ -22,7 +22,7 @@ MAX_SCORE_ELEMS = 1 << 22
 Array = npt.NDArray[Any]
 
 
-def forward(q: Array, k: Array, v: Array, fusion: Fusion | None, softmax_scale: float) -> tuple[Array, Array]:
+def forward(q: Array, k: Array, v: Array, fusion: AttentionFusion | None, softmax_scale: float) -> tuple[Array, Array]:
     """O (B, Sq, Hq, Dv) and LSE (B, Hq, Sq), both float64, of q (B, Sq, Hq, D), k (B, Sk, Hk, D), v (B, Sk, Hk, Dv).
 
     A row without a visible key has O = 0 and LSE = -inf.
@@ -63,7 +63,7 @@ def make(variant: Variant) -> Callable[..., None]:
     return _run
 
 
-def _run(tensors: Mapping[str, Array], scalars: Mapping[str, float], fusion: Fusion | None) -> None:
+def _run(tensors: Mapping[str, Array], scalars: Mapping[str, float], fusion: AttentionFusion | None) -> None:
     """Writes tensors["o"] and, where wanted, tensors["lse"], rounded to their types."""
     o, lse = forward(tensors["q"], tensors["k"], tensors["v"], fusion, scalars["softmax_scale"])
     tensors["o"][...] = o.astype(tensors["o"].dtype)

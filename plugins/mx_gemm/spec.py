@@ -14,6 +14,7 @@ from opdeck.core import arrays
 from opdeck.core.arrays import TensorView
 from opdeck.core.errors import ArgumentError, ArgumentTypeError
 from opdeck.core.family import OutputSpec, Request
+from opdeck.core.fusion import Activation
 from opdeck.core.mx import FORMATS, MxTensor
 from opdeck.core.mx.formats import SCALE_TILE_BYTES, SCALE_TILE_ROWS
 from opdeck.core.mx.tensor import K_MULTIPLE
@@ -87,15 +88,17 @@ def call(
     alpha: float = 1.0,
     beta: float = 0.0,
     d_format: str = "bf16",
+    activation: Activation | None = None,
     out: Any = None,
     **unknown: Any,
 ) -> Request:
-    """Block-scaled GEMM: D = alpha * A B^T + beta * C + bias.
+    """Block-scaled GEMM: D = activation(alpha * A B^T + beta * C + bias).
 
     a: MxTensor (M, K) or (L, M, K). b: MxTensor (N, K) or (L, N, K). L products, each of the matrices of one index. Any
     M and N, K a multiple of 32. Formats may differ where both have blocks of 32.
     c: (M, N) or (L, M, N) of D's type; wanted where beta is not 0. bias: (N,) of D's type.
     d_format: type of D: "fp16", "bf16" or "fp32"; that of `out` where it is given.
+    activation: None or an Activation such as Relu(). A gated one makes a column of D of two: D is (M, N / 2).
     out: (M, N) or (L, M, N), or None for a new array of the library of a's data. The rows of c and out begin multiples
     of 16 bytes apart; those of a new array do, and so it may be a view of a wider one.
     device: "cuda:N", "emulator:sm_100a", "cpu", a Device, or None: OPDECK_DEVICE, else where the arrays are.
@@ -112,9 +115,14 @@ def call(
     _check_operands(a, b)
     if d_format not in OUTPUT_DTYPES:
         raise ArgumentError("d_format", repr(d_format), "|".join(OUTPUT_DTYPES))
+    if activation is not None and not isinstance(activation, Activation):
+        raise ArgumentTypeError("activation", repr(activation), "None or an Activation", "such as Relu()")
+    columns = 1 if activation is None else activation.num_columns
+    if b.shape[-2] % columns:
+        raise ArgumentError("b", f"N = {b.shape[-2]} in shape {b.shape}", f"a multiple of {columns}, for {activation}")
     if c is None and beta != 0:
         raise ArgumentError("beta", beta, "0 where there is no c")
-    shape = (*a.shape[:-1], b.shape[-2])
+    shape = (*a.shape[:-1], b.shape[-2] // columns)
     order = _ORDERS[len(shape)]
     out = arrays.allocate(a.data, shape, d_format, _ALIGN_BYTES) if out is None else out
     inputs = {
@@ -132,7 +140,7 @@ def call(
         outputs={"d": OutputSpec(out, a.data, "out", order)},
         returned=("d",),
         scalars={"alpha": alpha * a.global_scale * b.global_scale, "beta": beta},
-        fusion=None,
+        fusion=activation,
     )
 
 

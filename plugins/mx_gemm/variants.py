@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 
 from opdeck.core import dtypes
 from opdeck.core.arch import CPU, arch
-from opdeck.core.fusion import Fusion
+from opdeck.core.fusion import Activation, Fusion, GatedSilu, Gelu, Relu, Silu
 from opdeck.core.mx.formats import FORMATS, PITCH_ELEMS, SCALE_TILE_BYTES, SCALE_TILE_COLS, MxFormat, mx_format
 from opdeck.core.schema import Rule
 from opdeck.core.variant import Variant, fusion_slug
@@ -37,6 +37,8 @@ class Kernel:
     pitch_elems: int = field(default=PITCH_ELEMS)
 
 
+FUSIONS: tuple[Fusion | None, ...] = (None, Relu(), Gelu(), Silu(), GatedSilu())
+
 # In priority order.
 KERNELS: tuple[Kernel, ...] = ()
 
@@ -52,6 +54,7 @@ def rows(fusions: Sequence[Fusion | None]) -> tuple[Variant, ...]:
         for formats in kernel.formats
         for d_format in kernel.d_formats
         for fusion in fusions
+        if fusion is None  # no kernel applies an activation yet
     ]
     scales = tuple(dict.fromkeys(row.scale_name for row in FORMATS))
     return (*compiled, *(_reference_row(scale, fusion) for scale in scales for fusion in fusions))
@@ -79,7 +82,7 @@ def _compiled_row(
             _dtype_rule("D", (d_format,)),
             *_scale_rules(a),
             *pitches,
-            *_output_rules(),
+            *_output_rules(fusion),
             *kernel.accept,
         ),
         config=kernel.config,
@@ -102,7 +105,7 @@ def _reference_row(scale_name: str, fusion: Fusion | None) -> Variant:
             _dtype_rule("A", elements),
             _dtype_rule("B", elements),
             *_scale_rules(formats[0]),
-            *_output_rules(),
+            *_output_rules(fusion),
         ),
         config={"block": formats[0].block},
         factory=REFERENCE_FACTORY,
@@ -118,8 +121,12 @@ def _scale_rules(row: MxFormat) -> tuple[Rule, ...]:
     )
 
 
-def _output_rules() -> tuple[Rule, ...]:
-    return (Rule("n_out", "eq", rhs_field="n"),)
+def _output_rules(fusion: Fusion | None) -> tuple[Rule, ...]:
+    """How many columns D has of those of A B^T."""
+    columns = fusion.num_columns if isinstance(fusion, Activation) else 1
+    if columns == 1:
+        return (Rule("n_out", "eq", rhs_field="n"),)
+    return Rule("n", "multiple_of", (columns,)), Rule("n_out", "eq", rhs_field="n", rhs_divisor=columns)
 
 
 def _dtype_rule(symbol: str, names: Iterable[str]) -> Rule:

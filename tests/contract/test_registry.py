@@ -85,6 +85,13 @@ BROKEN = {
         "@hookimpl\ndef opdeck_fusions():\n    return [Mask]",
         "want instances of classes derived from Fusion",
     ),
+    "mask_for_activation": (
+        GOOD.replace("opdeck_fusions", "opdeck_activations")
+        .replace("good.", "mask_for_activation.")
+        .replace("twice", "u")
+        .replace("thrice", "v"),
+        "opdeck_activations: got Ring(width=2), want instances of classes derived from Activation",
+    ),
 }
 
 

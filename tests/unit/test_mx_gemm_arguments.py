@@ -68,7 +68,7 @@ def test_the_padding_of_a_row_is_the_tensors_and_no_more() -> None:
     x, y = np.ones((1, 160), np.float32), np.ones((NUM_COLS, 160), np.float32)
     a, b = mx.quantize(x, FORMATS[0]), mx.quantize(y, FORMATS[1])
     assert launch(a, b, byte_idx=256 * 6 // 8 - 1)[0, 8] == 0
-    with pytest.raises(HazardError, match="behind the end of .a."):
+    with pytest.raises(HazardError, match=r"behind the end of .a."):
         launch(a, b, byte_idx=256 * 6 // 8)
 
 

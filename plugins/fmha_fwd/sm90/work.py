@@ -11,7 +11,7 @@ from typing import Any
 
 from cutlass import Int32
 
-from opdeck.core.fusion import Coords, Fusion, TileRanges
+from opdeck.core.fusion import AttentionFusion, Coords, TileRanges
 from opdeck.core.fusion.intmath import ceil_div
 from opdeck.core.kernels.schedule import decode
 from opdeck.plugins.fmha_fwd.sm90.config import Config
@@ -41,7 +41,7 @@ class Work:
     sizes: Sizes
 
     @staticmethod
-    def of(cta_idx: Int32, section_heads: Int32, sizes: Sizes, config: Config, fusion: Fusion) -> Work:
+    def of(cta_idx: Int32, section_heads: Int32, sizes: Sizes, config: Config, fusion: AttentionFusion) -> Work:
         """The work of CTA `cta_idx`; section_heads as schedule.heads_per_section gives it."""
         num_q_blocks = ceil_div(sizes.sq, config.tile_m)
         at = decode(cta_idx, num_q_blocks, sizes.num_heads, sizes.num_heads * sizes.batch, section_heads)

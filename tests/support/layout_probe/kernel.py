@@ -1,12 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The kernel: one thread writes extents, strides and scalars to d (1, 1, n), and reads a byte of a."""
+"""The kernels: one thread writes to d (1, 1, n) what it got of its arguments, or an activation's results."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from typing import Any
 
-from cutlass import Float32, Int32, Uint8, cute
+from cutlass import Float32, Int32, Uint8, cute, range_constexpr
 
 from opdeck.core.variant import Variant
 
@@ -35,5 +35,30 @@ def make(variant: Variant) -> Callable[..., None]:
 
     def entry(a, b, a_scale, b_scale, c, bias, d, alpha, beta, stream):  # type: ignore[no-untyped-def]
         kernel(a, b, a_scale, c, d, (alpha, beta)).launch(grid=(1, 1, 1), block=(32, 1, 1), stream=stream)
+
+    return entry
+
+
+def make_activation(variant: Variant) -> Callable[..., None]:
+    """entry(a, b, a_scale, b_scale, c, bias, d, alpha, beta, stream): d (1, 1, n_out) = activation(bias (n,)), fp32."""
+    activation = variant.fusion
+    num_sums = int(variant.config["num_sums"])
+
+    @cute.kernel
+    def kernel(bias: cute.Tensor, d: cute.Tensor):
+        thread, _, _ = cute.arch.thread_idx()
+        if thread == 0:
+            sums = cute.make_rmem_tensor((num_sums,), Float32)
+            results = cute.make_rmem_tensor((num_sums // activation.num_columns,), Float32)
+            for i in range_constexpr(num_sums):
+                sums[i] = bias[i]
+            activation.apply(sums, results)
+            for i in range_constexpr(cute.size(results)):
+                d[0, 0, i] = results[i]
+
+    kernel.set_name_prefix(f"opdeck_{variant.id}", remove_cutlass_symbol=True, keep_mangled_name=False)
+
+    def entry(a, b, a_scale, b_scale, c, bias, d, alpha, beta, stream):  # type: ignore[no-untyped-def]
+        kernel(bias, d).launch(grid=(1, 1, 1), block=(32, 1, 1), stream=stream)
 
     return entry
