@@ -128,3 +128,14 @@ def test_a_number_of_threads_that_is_none(emulator: Emulator, monkeypatch: pytes
     monkeypatch.setenv("OPDECK_EMULATOR_THREADS", value)
     with pytest.raises(EmulatorError, match=f"OPDECK_EMULATOR_THREADS is '{value}'"):
         run_body(emulator, "", [])
+
+
+def test_clusters_that_all_poll_are_a_livelock(emulator: Emulator, monkeypatch: pytest.MonkeyPatch):
+    """A thread whose cluster polls goes on for as long as another one's may change what it reads, and no longer."""
+    flag = np.zeros(3, np.uint32)
+    body = CTA_ADDRESS + "LOOK: ld.global.u32 %r0, [%d11];\n setp.eq.u32 %q1, %r0, 0;\n @%q1 bra LOOK;"
+    for num_threads in (1, 2, 3):
+        monkeypatch.setenv("OPDECK_EMULATOR_THREADS", str(num_threads))
+        with pytest.raises(EmulatorError, match="livelock") as caught:
+            run_body(emulator, body, [Tensor(flag, READWRITE)], Launch(grid=(3, 1, 1), block=(1, 1, 1)))
+        assert caught.value.text.count("` polls `ld.global.u32`") == 1

@@ -104,6 +104,7 @@ Flow run_atomic(Warp& warp, const Op& op) {
   const auto& detail = *static_cast<const AtomicDetail*>(op.detail);
   const uint32_t bytes = detail.elem_bytes, total = bytes * static_cast<uint32_t>(detail.operand_rows.size());
   count_access(warp, op, {detail.space, total, Access::read_write}, detail.address_is_32_bits);
+  bool has_changed = false;
   for_each_lane(warp.mask, [&](uint32_t lane) {
     const uint64_t address = lane_address(warp, op, lane, detail.address_is_32_bits);
     check_alignment(address, total);
@@ -116,11 +117,12 @@ Flow run_atomic(Warp& warp, const Op& op) {
       if (detail.operation == Operation::cas)
         std::memcpy(&swap, warp.row<uint8_t>(detail.swap_row) + lane * bytes, bytes);
       const uint64_t result = apply(detail, old, value, swap);
+      has_changed |= std::memcmp(memory + e * bytes, &result, bytes) != 0;
       std::memcpy(memory + e * bytes, &result, bytes);
       if (detail.returns) std::memcpy(warp.row<uint8_t>(detail.dst_rows[e]) + lane * bytes, &old, bytes);
     }
   });
-  warp.launch.signal();
+  if (has_changed) warp.launch.signal();
   return Flow::next;
 }
 

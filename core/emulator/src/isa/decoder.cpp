@@ -7,6 +7,7 @@
 #include "../hazard/wgmma_registers.h"
 #include "../machine/address_space.h"
 #include "decode.h"
+#include "effects.h"
 #include "register_rows.h"
 
 namespace opdeck::emu {
@@ -196,6 +197,7 @@ Program decode_kernel(const ptx::Module& module, const ptx::Kernel& kernel) {
     decoding.finish();
     program.ops.push_back(decoding.op);
     uses.push_back(std::move(decoding.registers));
+    program.effects.push_back(effect_of(instruction));
     program.places.push_back({instruction.line, source_text(module, instruction), instruction.opcode});
   };
   for (const ptx::Instruction& instruction : kernel.instructions) decode_one(instruction);

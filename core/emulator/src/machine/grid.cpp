@@ -13,6 +13,7 @@
 #include <cstdlib>
 #include <exception>
 #include <mutex>
+#include <set>
 #include <system_error>
 #include <thread>
 
@@ -24,9 +25,10 @@ namespace {
 
 constexpr size_t kMaxResidentCtas = 132;
 
-[[noreturn]] void report_deadlock(const std::string& waiting) {
-  throw EmulatorError(Fault::timeout,
-                      "deadlock: no warp can go on and no asynchronous work is pending" + waiting);
+[[noreturn]] void report_stuck(bool polls, const std::string& waiting) {
+  const std::string what = polls ? "livelock: each warp waits, or polls what no other will change,"
+                                 : "deadlock: no warp can go on";
+  throw EmulatorError(Fault::timeout, what + " and no asynchronous work is pending" + waiting);
 }
 
 class CommunicatingClusters {
@@ -37,9 +39,8 @@ class CommunicatingClusters {
   void run() {
     while (!grid_.clusters.empty() || !resident_.empty()) {
       const bool started = start_one();
-      const uint64_t epoch_before = launch_.epoch;
       const bool all_stuck = run_turns();
-      if (all_stuck && !started && launch_.epoch == epoch_before) report_deadlock(waiting_report());
+      if (all_stuck && !started) report_stuck(polls(), waiting_report());
     }
   }
 
@@ -64,6 +65,10 @@ class CommunicatingClusters {
     return all_stuck;
   }
 
+  bool polls() const {
+    return std::any_of(resident_.begin(), resident_.end(), [](const auto& cluster) { return cluster->polls(); });
+  }
+
   std::string waiting_report() {
     std::string text;
     for (const auto& cluster : resident_) text += cluster->waiting_report();
@@ -81,17 +86,28 @@ class IndependentClusters {
 
   void run(uint64_t num_threads) {
     std::vector<std::thread> helpers;
+    num_working_threads_ = num_threads;
     try {
-      for (uint64_t i = 1; i < num_threads; ++i) helpers.emplace_back([this] { take_clusters(); });
-    } catch (const std::system_error&) {
-      // The system has no more threads: those that there are do the work.
+      while (helpers.size() + 1 < num_threads) helpers.emplace_back([this] { work(); });
+    } catch (const std::system_error&) {  // the system has no more threads: those that there are do the work
+      leave(num_threads - 1 - helpers.size());
     }
-    take_clusters();
+    work();
     for (std::thread& helper : helpers) helper.join();
     if (failure_) std::rethrow_exception(failure_);
   }
 
  private:
+  void work() {
+    take_clusters();
+    leave(1);
+  }
+
+  void leave(uint64_t num_threads) {
+    const std::lock_guard lock(mutex_);
+    num_working_threads_ -= num_threads;
+  }
+
   // The numbers are taken in order, so when one has failed all before it have been taken, and the first that fails is
   // the same in every run.
   void take_clusters() {
@@ -108,13 +124,12 @@ class IndependentClusters {
     std::exception_ptr failure;
     try {
       ClusterRun cluster(launch, number);
-      Turn turn = Turn::ran;
-      while (turn == Turn::ran) turn = cluster.run_turn();
-      if (turn == Turn::stuck) report_deadlock(cluster.waiting_report());
+      while (goes_on(cluster, number)) std::this_thread::yield();
     } catch (...) {
       failure = std::current_exception();
     }
     const std::lock_guard lock(mutex_);
+    polling_.erase(number);
     grid_.counters.add(launch.counters);
     if (!failure || (failure_ && failed_number_ < number)) return;
     failure_ = failure;
@@ -122,8 +137,28 @@ class IndependentClusters {
     has_failed_.store(true, std::memory_order_relaxed);
   }
 
+  // One turn. A cluster that polls may see what another thread stores: it is stuck when all threads are, and each
+  // has polled since the last of them went on.
+  bool goes_on(ClusterRun& cluster, uint64_t number) {
+    const uint64_t changes_before = num_changes_.load();
+    const Turn turn = cluster.run_turn();
+    const std::lock_guard lock(mutex_);
+    if (turn != Turn::stuck) {
+      ++num_changes_;
+      polling_.clear();
+      return turn == Turn::ran;
+    }
+    if (num_changes_ == changes_before) polling_.insert(number);
+    if (!cluster.polls() || polling_.size() == num_working_threads_)
+      report_stuck(cluster.polls(), cluster.waiting_report());
+    return true;
+  }
+
   Grid& grid_;
+  std::atomic<uint64_t> num_changes_ = 0;  // turns of all threads in which something happened
   std::mutex mutex_;  // of all below, and of the grid's counters
+  uint64_t num_working_threads_ = 0;
+  std::set<uint64_t> polling_;  // the clusters that have polled since the last change
   std::exception_ptr failure_;
   uint64_t failed_number_ = 0;
   std::atomic<bool> has_failed_ = false;

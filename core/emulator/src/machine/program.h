@@ -97,6 +97,13 @@ struct ParameterSlot {
   uint32_t offset_bytes = 0, size_bytes = 0;
 };
 
+// What an instruction changes besides registers (isa/effects.h).
+enum class Effect : uint8_t {
+  none,
+  may_wait,  // nothing, but it may have to wait for something
+  some
+};
+
 // Where each instruction stands, for reports.
 struct SourcePlace {
   uint32_t ptx_line = 0;
@@ -146,6 +153,7 @@ struct Program {
   Target target = Target::sm_100a;
   std::vector<Op> ops;
   std::vector<SourcePlace> places;  // one an op
+  std::vector<Effect> effects;      // one an op
   std::vector<PresetRow> presets;
   std::vector<std::shared_ptr<const void>> details;
   uint32_t register_file_bytes = 0;

@@ -30,6 +30,7 @@ inline constexpr uint32_t kAllLanes = 0xffffffff;
 struct LaneGroup {
   uint32_t pc = 0;
   uint32_t lanes = 0;
+  bool operator==(const LaneGroup&) const = default;
 };
 
 // Why an operation returned Flow::blocked.
