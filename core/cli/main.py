@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""main.py: the `opdeck` command: list, explain, run FAMILY, aot, path.
+"""main.py: the `opdeck` command: list, explain, run FAMILY, mx, aot, path.
 
 Who calls it: the console script. Exit status: 0 done and right, 1 an error or a failed verification, 2 a wrong command
 line.
@@ -49,6 +49,7 @@ def main() -> None:
 def command_line() -> typer.Typer:
     """The whole command, with a subcommand of `run` and `explain` for each family that has one."""
     from opdeck.aot.cli import app as aot_app
+    from opdeck.core.cli.mx import app as mx_app
 
     # A traceback of rich's would hide the one line that matters.
     app = typer.Typer(pretty_exceptions_enable=False)
@@ -65,6 +66,7 @@ def command_line() -> typer.Typer:
     app.add_typer(explain_app, name="explain")
     app.add_typer(run_app, name="run")
     app.add_typer(aot_app, name="aot")
+    app.add_typer(mx_app, name="mx")
     return app
 
 

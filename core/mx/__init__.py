@@ -3,13 +3,16 @@
 
 from opdeck.core.mx.formats import FORMATS, MxFormat, mx_format
 from opdeck.core.mx.quantize import dequantize, exact_values, quantize
+from opdeck.core.mx.report import Accuracy, accuracy
 from opdeck.core.mx.scale_layout import tile_scales, untile_scales
 from opdeck.core.mx.tensor import MxTensor
 
 __all__ = [
     "FORMATS",
+    "Accuracy",
     "MxFormat",
     "MxTensor",
+    "accuracy",
     "dequantize",
     "exact_values",
     "mx_format",

@@ -13,8 +13,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
+from typer.testing import CliRunner
 
 from opdeck.core import mx, packing
+from opdeck.core.cli.main import command_line
 from opdeck.core.errors import ArgumentError, ArgumentTypeError
 from opdeck.core.mx import FORMATS, MxFormat, MxTensor
 
@@ -214,3 +216,26 @@ def test_refusals() -> None:
         MxTensor(tensor.format, tensor.data, tensor.scales, (4, 192))
     with pytest.raises(ArgumentError, match="global_scale: got inf"):
         MxTensor(tensor.format, tensor.data, tensor.scales, (4, 64), math.inf)
+
+
+def test_accuracy_is_that_of_the_worst_block() -> None:
+    x = np.ones((1, 96), np.float32)
+    x[0, 32:64] = 0.0
+    x[0, 64] = 1.125  # between two elements: all else is exact
+    found = mx.accuracy(mx.quantize(x, "mxfp4"), x)
+    assert (found.max_abs, found.relative) == (0.125, 0.125 / 1.125)
+    signal = 31 + 1.125**2
+    assert found.worst_block_snr_db == pytest.approx(10 * math.log10(signal / 0.125**2))
+    assert found.snr_db == pytest.approx(10 * math.log10((32 + signal) / 0.125**2))
+    assert math.isinf(found.block_snr_db[0, 0])
+    assert math.isnan(found.block_snr_db[0, 1])
+
+
+def test_the_report_has_the_memory_of_every_format() -> None:
+    result = CliRunner().invoke(command_line(), ["mx", "report", "4096", "4096", "4096"])
+    assert result.exit_code == 0, result.output
+    lines = {line.split()[0]: line for line in result.output.splitlines()}
+    assert list(lines)[2:] == [row.name for row in FORMATS]
+    assert lines["mxfp4"].split()[1:8] == ["8", "MiB", "8", "MiB", "1", "MiB", "3.76"]
+    assert "in fp16 32 MiB and 32 MiB" in lines["A"]
+    assert isinstance(CliRunner().invoke(command_line(), ["mx", "report", "4", "4", "40"]).exception, ArgumentError)
