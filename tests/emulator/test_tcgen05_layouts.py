@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from emulator_driver import WRITE, Emulator, Launch, Tensor, run_body
+from emulator_driver import WRITE, Emulator, EmulatorError, Launch, Schedule, Tensor, run_body
 from tmem_frame import framed
 
 BLOCK = Launch(block=(128, 1, 1))
@@ -97,6 +97,113 @@ def test_store_of_a_shape(emulator: Emulator, shape: str, repeats: int, register
         thread = 32 * warp + np.arange(32)[:, None]
         expected[warp, lane, column] = thread * 1000 + np.arange(registers)
     np.testing.assert_array_equal(out, expected)
+
+
+def registers_text(first: int, count: int, base: str) -> str:
+    """Stores `count` registers of a thread one after the other."""
+    return "\n".join(f"st.global.b32 [{base}+{4 * i}], %r{first + i};" for i in range(count))
+
+
+@pytest.mark.parametrize(("shape", "repeats", "registers"), [(s, r // 2, n // 2) for s, r, n in SHAPES])
+def test_load_packs_the_low_halves_of_two_columns(emulator: Emulator, shape: str, repeats: int, registers: int):
+    """A packed register is what the registers of two neighbouring columns would be, the first in its low half."""
+    columns = 32
+    fill = "\n".join(f"mad.lo.u32 %r{i}, %tid, 100, {0xABCD0000 + i};" for i in range(columns))
+    body = f"""
+      {fill}
+      tcgen05.st.sync.aligned.32x32b.x{columns}.b32 [%r102], {vector(0, columns)};
+      tcgen05.wait::st.sync.aligned;
+      tcgen05.ld.sync.aligned.{shape}.x{repeats}.pack::16b.b32 {vector(40, registers)}, [%r102];
+      tcgen05.wait::ld.sync.aligned;
+      mad.wide.u32 %d0, %tid, {4 * registers}, %p_0;
+      {registers_text(40, registers, "%d0")}
+    """
+    out = np.zeros((4, 32, registers), np.uint32)
+    run_body(emulator, framed(body), [Tensor(out, WRITE)], BLOCK, declarations=DECLARATIONS)
+    lane, column = np.moveaxis(cells(shape, registers), -1, 0)
+    low = (32 * np.arange(4)[:, None, None] + lane) * 100 + 2 * column
+    np.testing.assert_array_equal(out, low + (low + 1 << 16))
+
+
+@pytest.mark.parametrize(("shape", "repeats", "registers"), [(s, r // 2, n // 2) for s, r, n in SHAPES])
+def test_store_unpacks_into_two_columns(emulator: Emulator, shape: str, repeats: int, registers: int):
+    """Each half goes to the low half of a column of its own, whose upper half becomes zero."""
+    columns = 16
+    values = "\n".join(f"mad.lo.u32 %r{40 + i}, %tid, {0x10001 * 100}, {0x80000000 + i};" for i in range(registers))
+    body = f"""
+      {"".join(f"mov.b32 %r{i}, 0x77777777;" for i in range(columns))}
+      tcgen05.st.sync.aligned.32x32b.x{columns}.b32 [%r102], {vector(0, columns)};
+      tcgen05.wait::st.sync.aligned;
+      {values}
+      tcgen05.st.sync.aligned.{shape}.x{repeats}.unpack::16b.b32 [%r102], {vector(40, registers)};
+      tcgen05.wait::st.sync.aligned;
+      tcgen05.ld.sync.aligned.32x32b.x{columns}.b32 {vector(60, columns)}, [%r102];
+      tcgen05.wait::ld.sync.aligned;
+      mad.wide.u32 %d0, %tid, {4 * columns}, %p_0;
+      {registers_text(60, columns, "%d0")}
+    """
+    out = np.zeros((4, 32, columns), np.uint32)
+    run_body(emulator, framed(body), [Tensor(out, WRITE)], BLOCK, declarations=DECLARATIONS)
+    expected = np.full((4, 32, columns), 0x77777777, np.uint32)
+    lane, column = np.moveaxis(cells(shape, registers), -1, 0)
+    for warp in range(4):
+        word = (32 * warp + np.arange(32)[:, None]) * 0x10001 * 100 + 0x80000000 + np.arange(registers)
+        expected[warp, lane, 2 * column] = word & 0xFFFF
+        expected[warp, lane, 2 * column + 1] = word >> 16
+    np.testing.assert_array_equal(out, expected)
+
+
+@pytest.mark.parametrize("split", [0, 3, 20])
+@pytest.mark.parametrize("half", [0, 16])
+def test_halves_of_16x32bx2(emulator: Emulator, half: int, split: int):
+    """Threads 0 .. 15 have the 16 lanes at the address, threads 16 .. 31 the same lanes `split` columns on."""
+    columns, registers = 32, 4
+    fill = "\n".join(f"mad.lo.u32 %r{i}, %tid, 1000, {i};" for i in range(columns))
+    body = f"""
+      {fill}
+      tcgen05.st.sync.aligned.32x32b.x{columns}.b32 [%r102], {vector(0, columns)};
+      tcgen05.wait::st.sync.aligned;
+      add.u32 %r103, %r102, {half << 16};
+      tcgen05.ld.sync.aligned.16x32bx2.x{registers}.b32 {vector(40, registers)}, [%r103], {split};
+      tcgen05.wait::ld.sync.aligned;
+      tcgen05.st.sync.aligned.16x32bx2.x{registers}.b32 [%r103+32], {split}, {vector(40, registers)};
+      tcgen05.wait::st.sync.aligned;
+      tcgen05.ld.sync.aligned.32x32b.x{columns}.b32 {vector(60, columns)}, [%r102+32];
+      tcgen05.wait::ld.sync.aligned;
+      mad.wide.u32 %d0, %tid, {4 * (registers + columns)}, %p_0;
+      {registers_text(40, registers, "%d0")}
+      add.s64 %d0, %d0, {4 * registers};
+      {registers_text(60, columns, "%d0")}
+    """
+    out = np.zeros((4, 32, registers + columns), np.uint32)
+    run_body(emulator, framed(body), [Tensor(out, WRITE)], BLOCK, declarations=DECLARATIONS)
+    warp, thread, register = np.ogrid[:4, :32, :registers]
+    loaded = (32 * warp + half + thread % 16) * 1000 + register + split * (thread // 16)
+    np.testing.assert_array_equal(out[..., :registers], loaded)
+    stored = out[:, half : half + 16, registers:]
+    for first in (0, split):  # what was loaded from there has come to the same place of the upper 32 columns
+        wanted = (32 * warp + half + np.arange(16)[:, None]) * 1000 + first + register
+        np.testing.assert_array_equal(stored[..., first : first + registers], wanted)
+
+
+@pytest.mark.parametrize(
+    ("split", "message"), [(62, "columns 62 .. 65"), (0x7FFFFFFF, "want at most 511"), (-1, "511")]
+)
+def test_second_half_of_16x32bx2_outside(emulator: Emulator, split: int, message: str):
+    body = f"tcgen05.ld.sync.aligned.16x32bx2.x4.b32 {vector(0, 4)}, [%r102], {split};"
+    with pytest.raises(EmulatorError, match=message):
+        run_body(emulator, framed(body), [], BLOCK, declarations=DECLARATIONS)
+
+
+@pytest.mark.parametrize("split", [1, 8, 48])
+def test_hazards_look_at_both_halves_of_16x32bx2(emulator: Emulator, split: int):
+    """Its lanes of column 0 and of column `split` must have been written, and no others."""
+    store = "tcgen05.st.sync.aligned.16x32bx2.x1.b32 [%r102], {}, {{%tid}}; tcgen05.wait::st.sync.aligned;"
+    load = f"tcgen05.ld.sync.aligned.16x32bx2.x1.b32 {{%r0}}, [%r102], {split}; tcgen05.wait::ld.sync.aligned;"
+    checked = Schedule(hazards=1)
+    run_body(emulator, framed(store.format(split) + load), [], BLOCK, checked, declarations=DECLARATIONS)
+    with pytest.raises(EmulatorError, match=rf"uninitialized-tmem.* column {split}, lanes \d+ .. \d+"):
+        run_body(emulator, framed(store.format(split + 1) + load), [], BLOCK, checked, declarations=DECLARATIONS)
 
 
 # Shape: rows of the source matrix, bytes of a row, and the lanes that get row r.

@@ -108,6 +108,12 @@ void check_access_refusals() {
   CHECK_EQ(check_tmem_access({TmemShape::x16x256b, 1}, 16 << 16, 0), "");
   CHECK_ERROR(check_tmem_access({TmemShape::x16x256b, 1}, 8 << 16, 0), "inside its lanes");
   CHECK_ERROR(check_tmem_access({TmemShape::x32x32b, 8, TmemPacking::packed16}, 500, 0), "reaches column 515");
+  TmemAccess halves{TmemShape::x16x32bx2, 2};
+  halves.half_split_offset = 500;
+  CHECK_EQ(check_tmem_access(halves, 10, 0), "");
+  CHECK_ERROR(check_tmem_access(halves, 11, 0), "reaches column 512");
+  halves.half_split_offset = 0xffffffff;  // the column before the first half's
+  CHECK_ERROR(check_tmem_access(halves, 0, 0), "want at most 511");
 }
 
 // The lanes that get source row `row`.

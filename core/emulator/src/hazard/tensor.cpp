@@ -31,13 +31,9 @@ void ClusterHazards::tmem_range(const Actor& actor, uint32_t rank, uint32_t lane
 void ClusterHazards::tmem_access(const Actor& actor, uint32_t rank, const TmemAccess& access, uint32_t address, bool writes) {
   note(actor, uint64_t{address} << 32 | access.num_repeats << 4 | static_cast<uint32_t>(access.shape) << 1 |
                   static_cast<uint32_t>(writes));
-  const uint32_t lane = tmem_lane(address), column = tmem_column(address), columns = tmem_num_columns(access);
-  if (access.shape != TmemShape::x16x32bx2)
-    return tmem_range(actor, rank, lane, tmem_num_lanes(access.shape), column, columns, writes);
-  // Two halves of 16 lanes, apart by a number of columns; the extent covers both.
-  const uint32_t half_columns = columns - access.half_split_offset;
-  tmem_range(actor, rank, lane, kGranuleLanes, column, half_columns, writes);
-  tmem_range(actor, rank, lane + kGranuleLanes, kGranuleLanes, column + access.half_split_offset, half_columns, writes);
+  for (const uint32_t column : tmem_first_columns(access))
+    tmem_range(actor, rank, tmem_lane(address), tmem_num_lanes(access.shape), tmem_column(address) + column,
+               tmem_num_columns(access), writes);
 }
 
 // What a warp, or its operation of that time, does with tensor memory.

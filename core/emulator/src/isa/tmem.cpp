@@ -124,7 +124,8 @@ uint32_t checked_address(Warp& warp, const AccessDetail& detail) {
   });
   const Error error = check_tmem_access(detail.access, address, warp.warp_idx);
   if (!error.empty()) throw EmulatorError(Fault::illegal_address, error);
-  require_allocated(warp.cta, address, tmem_num_columns(detail.access));
+  for (const uint32_t column : tmem_first_columns(detail.access))
+    warp.cta.require_tmem("", tmem_column(address) + column, tmem_num_columns(detail.access));
   return address;
 }
 

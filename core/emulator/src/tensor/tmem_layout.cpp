@@ -61,6 +61,11 @@ uint32_t tmem_num_columns(const TmemAccess& access) {
   return access.num_repeats * traits(access.shape).columns * column_factor(access);
 }
 
+std::vector<uint32_t> tmem_first_columns(const TmemAccess& access) {
+  if (access.shape != TmemShape::x16x32bx2) return {0};
+  return {0, access.half_split_offset};
+}
+
 uint32_t tmem_num_lanes(TmemShape shape) { return traits(shape).lanes; }
 
 TmemCell tmem_cell(const TmemAccess& access, uint32_t thread_idx, uint32_t register_idx) {
@@ -78,7 +83,7 @@ Error check_tmem_access(const TmemAccess& access, uint32_t address, uint32_t war
   if (lane < first_lane || lane + t.lanes > first_lane + 32 || lane % t.lanes != 0)
     return message("tcgen05 ", t.name, ": warp ", warp_idx, " at TMEM lane ", lane, " for ", t.lanes,
                    " lanes, want them inside its lanes ", first_lane, " .. ", first_lane + 31);
-  const uint32_t last = tmem_column(address) + split_columns(access, 31) + tmem_num_columns(access) - 1;
+  const uint64_t last = uint64_t{tmem_column(address)} + split_columns(access, 31) + tmem_num_columns(access) - 1;
   if (last >= TmemView::num_columns)
     return message("tcgen05 ", t.name, ".x", n, ": TMEM address ", Hex{address}, " reaches column ", last,
                    ", want at most 511");

@@ -5,6 +5,7 @@
 #pragma once
 
 #include <cstdint>
+#include <vector>
 
 #include "outcome.h"
 
@@ -29,8 +30,10 @@ struct TmemCell {
 
 // Registers a thread passes: num_repeats times 1, 1, 2, 4, 1 in the order of TmemShape; packed or not.
 uint32_t tmem_num_registers(const TmemAccess& access);
-// Columns that the access touches, from its base column on (two ranges for 16x32bx2: see half_split_offset).
+// Columns that the access, or each half of 16x32bx2, touches.
 uint32_t tmem_num_columns(const TmemAccess& access);
+// The first of them, from the base column on; the halves of 16x32bx2 have the same lanes and one each.
+std::vector<uint32_t> tmem_first_columns(const TmemAccess& access);
 // Lanes that it touches, from its base lane on: 32 or 16.
 uint32_t tmem_num_lanes(TmemShape shape);
 
