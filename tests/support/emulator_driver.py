@@ -179,6 +179,13 @@ class Launch:
     smem_bytes: int = 0
 
 
+def launch_config(launch: Launch) -> _Config:
+    attributes = (_Attribute * 1)()
+    attributes[0].id = 4
+    attributes[0].value[:3] = launch.cluster
+    return _Config((*launch.grid,), (*launch.block,), launch.smem_bytes, None, attributes, 1)
+
+
 def run(
     emulator: Emulator,
     kernel: ctypes.c_void_p,
@@ -190,10 +197,7 @@ def run(
     """One launch in a session of its own; raises EmulatorError with the emulator's text."""
     buffers = [ctypes.create_string_buffer(p, len(p)) if isinstance(p, bytes) else p for p in params]
     table = (ctypes.c_void_p * max(len(buffers), 1))(*(ctypes.addressof(b) for b in buffers))
-    attributes = (_Attribute * 1)()
-    attributes[0].id = 4
-    attributes[0].value[:3] = launch.cluster
-    config = _Config((*launch.grid,), (*launch.block,), launch.smem_bytes, None, attributes, 1)
+    config = launch_config(launch)
     emulator.begin(tensors, schedule)
     code = emulator.lib.cuLaunchKernelEx(ctypes.byref(config), kernel, table, None)
     text = emulator.lib.opdeck_emu_last_error().decode()

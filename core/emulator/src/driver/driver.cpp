@@ -17,6 +17,7 @@ namespace {
 constexpr int kDriverVersion = 13040;
 constexpr uint32_t kDefaultDynamicSharedBytes = 48 * 1024;
 constexpr uint32_t kPortableClusterCtas = 8, kMaxClusterCtas = 16;
+constexpr std::array<uint32_t, 3> kMaxGrid{0x7fffffff, 65535, 65535};
 
 struct Context {
   int device;
@@ -78,6 +79,11 @@ std::string extents(const std::array<uint32_t, 3>& e) {
   return std::to_string(e[0]) + "x" + std::to_string(e[1]) + "x" + std::to_string(e[2]);
 }
 
+// Cut where it is far beyond every limit, so that it does not wrap around.
+uint64_t product(const std::array<uint32_t, 3>& e) {
+  return std::min(uint64_t{e[0]} * e[1], uint64_t{UINT32_MAX}) * e[2];
+}
+
 [[noreturn]] void invalid_launch(const Kernel& kernel, const std::string& text) {
   throw EmulatorError(Fault::invalid_launch, "launch of " + kernel.name + ": " + text);
 }
@@ -85,6 +91,7 @@ std::string extents(const std::array<uint32_t, 3>& e) {
 void read_attributes(const Kernel& kernel, const opdeck_cu_launch_config& config, LaunchShape& shape) {
   constexpr int kIgnore = 0, kCooperative = 2, kCluster = 4, kClusterPolicy = 5, kProgrammatic = 6, kPriority = 8,
                 kPreferredCluster = 11;
+  if (config.attrs == nullptr && config.num_attrs != 0) invalid_launch(kernel, "attrs is NULL");
   for (uint32_t i = 0; i < config.num_attrs; ++i) {
     const opdeck_cu_launch_attr& attribute = config.attrs[i];
     switch (attribute.id) {
@@ -111,7 +118,7 @@ LaunchShape read_shape(const Kernel& kernel, const opdeck_cu_launch_config& conf
   if (program.required_cluster[0] != 0) shape.cluster = program.required_cluster;
   read_attributes(kernel, config, shape);
   for (size_t i = 0; i < 3; ++i) {
-    if (shape.grid[i] == 0 || (i != 0 && shape.grid[i] > 65535)) invalid_launch(kernel, "grid " + extents(shape.grid));
+    if (shape.grid[i] == 0 || shape.grid[i] > kMaxGrid[i]) invalid_launch(kernel, "grid " + extents(shape.grid));
     if (shape.cluster[i] == 0 || shape.grid[i] % shape.cluster[i] != 0)
       invalid_launch(kernel, "grid " + extents(shape.grid) + " is not a multiple of cluster " + extents(shape.cluster));
   }
@@ -119,10 +126,10 @@ LaunchShape read_shape(const Kernel& kernel, const opdeck_cu_launch_config& conf
     invalid_launch(
         kernel, "cluster " + extents(shape.cluster) + ", .reqnctapercluster is " + extents(program.required_cluster));
   const uint32_t cluster_limit = kernel.non_portable_cluster ? kMaxClusterCtas : kPortableClusterCtas;
-  if (shape.ctas_per_cluster() > cluster_limit)
+  if (product(shape.cluster) > cluster_limit)
     invalid_launch(kernel,
                    "cluster " + extents(shape.cluster) + " has more than " + std::to_string(cluster_limit) + " CTAs");
-  const uint64_t num_threads = uint64_t{shape.block[0]} * shape.block[1] * shape.block[2];
+  const uint64_t num_threads = product(shape.block);
   if (num_threads == 0 || num_threads > 1024 || shape.block[2] > 64)
     invalid_launch(kernel, "block " + extents(shape.block));
   if (program.required_threads[0] != 0 && shape.block != program.required_threads)
