@@ -60,6 +60,30 @@ def test_refused_instructions_name_their_line_and_section(emulator: Emulator, li
         ("wgmma.mma_async", "sync.aligned.m64n256k16.f32.bf16.bf16", ("sm_90a",)),
         ("wgmma.mma_async", "sync.aligned.m64n4k16.f32.bf16.bf16", ()),
         ("shl", "s32", ()),
+        *(
+            (name, type_, ())
+            for name in ("ld.global", "st.global", "mov")
+            for type_ in ("f16", "bf16x2", "f32x2", "tf32")
+        ),
+        *((name, "b8", ()) for name in ("mov", "selp", "setp.eq")),
+        ("mov", "pred", ("sm_90a", "sm_100a", "sm_103a")),
+        ("selp", "pred", ()),
+        ("setp", "lt.b32", ()),
+        ("setp", "lo.s32", ()),
+        ("setp", "ltu.u32", ()),
+        ("setp", "lt.ftz.f16", ()),
+        ("set", "lo.u32.s32", ()),
+        ("set", "lt.ftz.u32.bf16", ()),
+        ("ld", "global.v2.b128", ()),
+        ("ld", "global.v8.b16", ()),
+        ("ld", "shared.v8.b32", ()),
+        ("mad", "rn.f32x2", ()),
+        ("add", "ftz.bf16x2", ()),
+        ("fma", "rn.sat.bf16", ()),
+        ("fma", "rn.sat.relu.f16", ()),
+        ("ex2", "approx.ftz.f16", ()),
+        ("ex2", "approx.bf16", ()),
+        ("ex2", "approx.ftz.bf16", ("sm_90a", "sm_100a", "sm_103a")),
     ],
 )
 def test_targets_of_a_form(library: EmulatorLibrary, name: str, form: str, targets: tuple[str, ...]):

@@ -22,7 +22,7 @@ void add_arithmetic_instructions(InstructionTable& table) {
   table["add"] = {choose<decode_integer_add, decode_float_add, decode_half_add>, manual::kAllArithmetic};
   table["sub"] = {choose<decode_integer_sub, decode_float_sub, decode_half_sub>, manual::kAllArithmetic};
   table["mul"] = {choose<decode_integer_mul, decode_float_mul, decode_half_mul>, manual::kCommonArithmetic};
-  table["mad"] = {choose<decode_integer_mad, decode_float_fma, nullptr>, manual::kIntegerAndFloat};
+  table["mad"] = {choose<decode_integer_mad, decode_float_mad, nullptr>, manual::kIntegerAndFloat};
   table["fma"] = {choose<nullptr, decode_float_fma, decode_half_fma>, manual::kFloatArithmetic};
   table["div"] = {choose<decode_integer_div, decode_float_div, nullptr>, manual::kIntegerAndFloat};
   table["min"] = {choose<decode_integer_min, decode_float_min, decode_half_min>, manual::kCommonArithmetic};

@@ -24,6 +24,7 @@ void decode_float_add(Decoding& d);
 void decode_float_sub(Decoding& d);
 void decode_float_mul(Decoding& d);
 void decode_float_fma(Decoding& d);
+void decode_float_mad(Decoding& d);
 void decode_float_div(Decoding& d);
 void decode_float_min(Decoding& d);
 void decode_float_max(Decoding& d);

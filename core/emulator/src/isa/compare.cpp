@@ -121,9 +121,20 @@ Comparison take_comparison(Decoding& d) {
   d.unsupported("comparison ." + std::string(d.next_modifier()));
 }
 
+void check_comparison(Decoding& d, std::string_view name, Type type) {
+  const bool is_equality = name == "eq" || name == "ne";
+  const bool is_of_unsigned = name == "lo" || name == "ls" || name == "hi" || name == "hs";
+  const bool is_of_floats = name.size() == 3;  // equ, neu, ltu, ..., num, nan
+  const bool has_it = is_equality || !(is_bits(type) || (is_of_unsigned && !is_unsigned(type)) ||
+                                       (is_of_floats && is_integer(type)));
+  if (has_it) return;
+  d.unsupported("." + std::string(name) + " of ." + std::string(type_name(type)));
+}
+
 namespace {
 
 void decode_setp(Decoding& d) {
+  const std::string_view name = d.next_modifier();
   const Comparison comparison = take_comparison(d);
   PredicateCombination combination;
   if (d.take("and"))
@@ -133,7 +144,10 @@ void decode_setp(Decoding& d) {
   else if (d.take("xor"))
     combination.kind = PredicateCombination::Kind::exclusive;
   const bool ftz = d.take("ftz");
-  const Type type = d.take_type();
+  const Type type = d.take_type_of({Type::b16, Type::b32, Type::b64, Type::u16, Type::u32, Type::u64, Type::s16,
+                                    Type::s32, Type::s64, Type::f16, Type::bf16, Type::f32, Type::f64});
+  check_comparison(d, name, type);
+  if (ftz && type != Type::f32) d.unsupported(".ftz of ." + std::string(type_name(type)));
   const bool combined = combination.kind != PredicateCombination::Kind::none;
   d.require_operands(combined ? 4 : 3);
   const ptx::Operand& result = d.operand(0);
@@ -182,8 +196,11 @@ Flow select(Warp& warp, const Op& op) {
   }
   return Flow::next;
 }
+constexpr std::initializer_list<Type> kSelectedTypes = {Type::b16, Type::b32, Type::b64, Type::u16,
+                                                        Type::u32, Type::u64, Type::s16, Type::s32,
+                                                        Type::s64, Type::f32, Type::f64};
 void decode_selp(Decoding& d) {
-  const Type type = d.take_type();
+  const Type type = d.take_type_of(kSelectedTypes);
   d.require_operands(4);
   d.op.dst = d.destination(0, type_bits(type));
   d.op.a = d.source(1, type_bits(type));
@@ -201,7 +218,7 @@ Flow select_by_sign(Warp& warp, const Op& op) {
   return map_lanes3<T, T, T, C>(warp, op, [](T a, T b, C c) { return c >= 0 ? a : b; });
 }
 void decode_slct(Decoding& d) {
-  const Type type = d.take_type();
+  const Type type = d.take_type_of(kSelectedTypes);
   const Type sign = d.take_type_of({Type::s32, Type::f32});
   d.require_operands(4);
   d.op.dst = d.destination(0, type_bits(type));

@@ -395,6 +395,12 @@ Flow approximate_quotient(Warp& warp, const Op& op) {
   });
 }
 
+void set_fused(Decoding& d, Type type, FloatMode mode, size_t rounding) {
+  check_mode(d, type, mode);
+  set_operands(d, type, 3);
+  d.op.execute = pick_float<PickFused>(type, mode, rounding);
+}
+
 float tanh_of(float x, Subnormals) { return tanh_approx(x); }
 
 void decode_copysign(Decoding& d) {
@@ -441,9 +447,14 @@ void decode_float_fma(Decoding& d) {
         half == Type::f16 ? pick_mixed_fused<Type::f16>(mode, rounding) : pick_mixed_fused<Type::bf16>(mode, rounding);
     return;
   }
-  check_mode(d, type, mode);
-  set_operands(d, type, 3);
-  d.op.execute = pick_float<PickFused>(type, mode, rounding);
+  set_fused(d, type, mode, rounding);
+}
+
+void decode_float_mad(Decoding& d) {
+  const size_t rounding = d.take_one_of({"rn", "rz", "rm", "rp"}, "rounding");
+  const FloatMode mode = take_mode(d);
+  const Type type = d.take_type_of({Type::f32, Type::f64});
+  set_fused(d, type, mode, rounding);
 }
 
 void decode_float_div(Decoding& d) {

@@ -122,11 +122,20 @@ Flow change_sign(Warp& warp, const Op& op) {
   return Flow::next;
 }
 
+bool is_bf16(Type type) { return type == Type::bf16 || type == Type::bf16x2; }
+
+// Of arithmetic but ex2: bf16 keeps subnormals.
+void check_modes(Decoding& d, const HalfDetail& detail, Type type) {
+  if (is_bf16(type) && detail.ftz) d.unsupported(".ftz of ." + std::string(type_name(type)));
+  if (is_bf16(type) && detail.saturates) d.unsupported(".sat of ." + std::string(type_name(type)));
+  if (detail.saturates && detail.conversion.clamp == Clamp::relu) d.unsupported(".relu with .sat");
+}
+
 bool is_pair(Type type) { return type == Type::f16x2 || type == Type::bf16x2; }
 
 // Sets the operands of `type` and keeps the detail.
 void finish(Decoding& d, HalfDetail detail, Type type, size_t num_sources) {
-  detail.format = type == Type::f16 || type == Type::f16x2 ? NumberFormat::f16 : NumberFormat::bf16;
+  detail.format = is_bf16(type) ? NumberFormat::bf16 : NumberFormat::f16;
   detail.conversion.to = detail.format;
   d.require_operands(num_sources + 1);
   const uint32_t bits = type_bits(type);
@@ -147,6 +156,7 @@ void decode_arithmetic(Decoding& d) {
   detail.saturates = d.take("sat");
   if (num_sources == 3 && d.take("relu")) detail.conversion.clamp = Clamp::relu;
   const Type type = d.take_type_of(kHalfTypes);
+  check_modes(d, detail, type);
   finish(d, detail, type, num_sources);
   d.op.execute = is_pair(type) ? &arithmetic<F, 2> : &arithmetic<F, 1>;
 }
@@ -159,6 +169,7 @@ void decode_extremum(Decoding& d) {
   detail.xorsign = d.take("xorsign");
   if (detail.xorsign && !d.take("abs")) d.unsupported(".xorsign without .abs");
   const Type type = d.take_type_of(kHalfTypes);
+  check_modes(d, detail, type);
   finish(d, detail, type, 2);
   d.op.execute = is_pair(type) ? &extremes<max, 2> : &extremes<max, 1>;
 }
@@ -168,6 +179,7 @@ void decode_sign(Decoding& d) {
   HalfDetail detail;
   detail.ftz = d.take("ftz");
   const Type type = d.take_type_of(kHalfTypes);
+  check_modes(d, detail, type);
   finish(d, detail, type, 1);
   d.op.execute = is_pair(type) ? &change_sign<flip, keep, 2> : &change_sign<flip, keep, 1>;
 }
@@ -178,6 +190,9 @@ void decode_approximation(Decoding& d) {
   if (!d.take("approx")) d.unsupported("without .approx");
   detail.ftz = d.take("ftz");
   const Type type = d.take_type_of(kHalfTypes);
+  const bool flushes = std::is_same_v<F, Ex2> && is_bf16(type);
+  if (detail.ftz != flushes)
+    d.unsupported((flushes ? "without .ftz of ." : ".ftz of .") + std::string(type_name(type)));
   finish(d, detail, type, 1);
   d.op.execute = is_pair(type) ? &arithmetic<F, 2> : &arithmetic<F, 1>;
 }

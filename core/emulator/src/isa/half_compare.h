@@ -41,6 +41,8 @@ inline void finish_comparison(Warp& warp, const Op& op, uint32_t result) {
 }
 
 Comparison take_comparison(Decoding& d);
+// Refuses a comparison, by its name in PTX, that `type` does not have.
+void check_comparison(Decoding& d, std::string_view name, Type type);
 
 // nullptr when there is none.
 Execute pick_half_comparison(Type type, Comparison comparison);

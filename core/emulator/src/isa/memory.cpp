@@ -150,6 +150,17 @@ void take_cache_modifiers(Decoding& d, MemorySpace space) {
   for (const std::string_view m : {"L2::64B", "L2::128B", "L2::256B"}) d.take(m);
 }
 
+// Vectors are of at most 16 bytes but for .v4 of 64 and .v8 of 32 bits in global memory.
+void check_vector(Decoding& d, const MemoryAccess& access) {
+  const std::string vector = ".v" + std::to_string(access.num_elems);
+  const bool is_long = access.total_bytes == 32 && access.elem_bytes <= 8;
+  if (access.elem_bytes > 8 || access.total_bytes > 32 || (access.num_elems == 8 && !is_long))
+    d.unsupported(vector + " of " + std::to_string(8 * access.elem_bytes) + " bits");
+  if (!is_long) return;
+  if (access.space != MemorySpace::global) d.unsupported(vector + " of 32 bytes outside .global");
+  d.require_target({Target::sm_100a, Target::sm_103a});
+}
+
 MemoryAccess take_access(Decoding& d) {
   MemoryAccess access;
   d.take("weak");
@@ -160,13 +171,13 @@ MemoryAccess take_access(Decoding& d) {
   if (access.ordering == Ordering::strong) tell_communication(d, access.space);
   take_cache_modifiers(d, access.space);
   access.num_elems = d.take("v2") ? 2 : d.take("v4") ? 4 : d.take("v8") ? 8 : 1;
-  const Type type = d.take_type();
+  const Type type = d.take_type_of({Type::b8, Type::b16, Type::b32, Type::b64, Type::b128, Type::u8, Type::u16,
+                                    Type::u32, Type::u64, Type::s8, Type::s16, Type::s32, Type::s64, Type::f32,
+                                    Type::f64});
   access.elem_bytes = type_bits(type) / 8;
   access.total_bytes = access.elem_bytes * access.num_elems;
   access.sign_extends = is_signed(type);
-  if (type == Type::pred || access.elem_bytes == 0) d.unsupported("type ." + std::string(type_name(type)));
-  if (access.total_bytes > 32) d.unsupported("vectors of more than 32 bytes");
-  if (access.total_bytes == 32) d.require_target({Target::sm_100a, Target::sm_103a});
+  if (access.num_elems > 1) check_vector(d, access);
   return access;
 }
 

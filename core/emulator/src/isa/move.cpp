@@ -115,7 +115,8 @@ void decode_vector_mov(Decoding& d, uint32_t bits) {
 }
 
 void decode_mov(Decoding& d) {
-  const Type type = d.take_type();
+  const Type type = d.take_type_of({Type::pred, Type::b16, Type::b32, Type::b64, Type::b128, Type::u16, Type::u32,
+                                    Type::u64, Type::s16, Type::s32, Type::s64, Type::f32, Type::f64});
   const uint32_t bits = type_bits(type);
   d.require_operands(2);
   using Kind = ptx::Operand::Kind;

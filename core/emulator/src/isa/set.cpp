@@ -100,12 +100,16 @@ uint64_t true_value_of(Type result) {
 
 void decode_set(Decoding& d) {
   SetDetail detail;
+  const std::string_view name = d.next_modifier();
   detail.comparison = take_comparison(d);
   detail.ftz = d.take("ftz");
   const Type result = d.take_type_of(
       {Type::u16, Type::s16, Type::u32, Type::s32, Type::f32, Type::f16, Type::f16x2, Type::bf16, Type::bf16x2});
   detail.type = d.take_type_of({Type::b16, Type::u16, Type::s16, Type::b32, Type::u32, Type::s32, Type::f32, Type::f64,
                                 Type::f16, Type::f16x2, Type::bf16, Type::bf16x2});
+  check_comparison(d, name, detail.type);
+  const bool flushes = detail.type == Type::f32 || detail.type == Type::f16 || detail.type == Type::f16x2;
+  if (detail.ftz && !flushes) d.unsupported(".ftz of ." + std::string(type_name(detail.type)));
   const bool pairs = detail.type == Type::f16x2 || detail.type == Type::bf16x2;
   if (pairs && type_bits(result) != 32) d.unsupported("a 16-bit result of pairs");
   detail.num_elems = pairs ? 2 : 1;
