@@ -173,6 +173,9 @@ def _rule_row(rule: Rule, arrays: _Arrays) -> str:
         num_values=len(values),
         values=arrays.add_ints("int64_t", values),
         rhs_field=_string(rule.rhs_field),
+        rhs_plus=rule.rhs_plus,
+        when_field=_string(rule.when[0] if rule.when is not None else None),
+        when_value=rule.when[1] if rule.when is not None else 0,
     )
 
 

@@ -40,8 +40,10 @@ _WORDS = {"ne": "other than ", "lt": "< ", "le": "<= ", "gt": "> ", "ge": ">= ",
 
 @dataclass(frozen=True)
 class Rule:
-    """`field op values`, or `field op rhs_field`, or `field op ceil(rhs_field / rhs_divisor)`.
+    """`field op values`, or `field op rhs_field + rhs_plus`, or `field op ceil(rhs_field / rhs_divisor) + rhs_plus`.
 
+    when: (field, value): the rule is about problems alone in which that field has that value, and in which every field
+    that it names is there (a dim that only optional arguments have may not be). Rules of FamilySchema.empty have none.
     Fields are the dims that the arguments bind (b, sq, ...), "dtype.X" (DType.number of the type symbol X), "has.ARG"
     (1 when the optional ARG is given), "pitch.ARG" (elements from one row to the next, of an ARG that has_pitch),
     "arch" (90, 100, 103; 0 for the CPU), "num_sms".
@@ -52,18 +54,23 @@ class Rule:
     values: tuple[int, ...] = ()
     rhs_field: str | None = None
     rhs_divisor: int = 1
+    rhs_plus: int = 0
+    when: tuple[str, int] | None = None
 
     def failure(self, fields: Mapping[str, float]) -> str | None:
         """Why the rule does not hold, "dqk: got 96, want 64|128"; None when it holds."""
+        if self.when is not None and fields.get(self.when[0]) != self.when[1]:
+            return None
         for name in filter(None, (self.field, self.rhs_field)):
             if name not in fields:
-                return f"{name}: not among the fields of the problem"
+                return None if self.when is not None else f"{name}: not among the fields of the problem"
         got = fields[self.field]
-        wants = self.values if self.rhs_field is None else (self._rhs(fields[self.rhs_field]),)
+        wants = self.values if self.rhs_field is None else (self._rhs(fields[self.rhs_field]) + self.rhs_plus,)
         if any(_HOLDS[self.op](got, want) for want in wants):
             return None
         divided = "" if self.rhs_divisor == 1 else f" / {self.rhs_divisor} rounded up"
-        rhs = "" if self.rhs_field is None else f"{self.rhs_field}{divided} = "
+        plus = f" + {self.rhs_plus}" if self.rhs_plus else ""
+        rhs = "" if self.rhs_field is None else f"{self.rhs_field}{divided}{plus} = "
         wanted = "|".join(self._value_text(want) for want in wants)
         return f"{self.field}: got {self._value_text(got)}, want {_WORDS.get(self.op, '')}{rhs}{wanted}"
 

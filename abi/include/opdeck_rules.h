@@ -25,16 +25,20 @@ typedef enum opdeck_rule_op {
   OPDECK_RULE_MULTIPLE_OF = 8
 } opdeck_rule_op;
 
-/* `field op values` or `field op rhs_field`; with rhs_field and one value, `field op ceil(rhs_field / value)`. Fields are
- * the dims that the arguments bind (b, sq, ...), "dtype.X" (the opdeck_pack_dtype of type symbol X), "has.ARG" (1: the
- * optional ARG is given), "pitch.ARG" (elements from one row to the next, of an ARG whose elements may take less than a
- * byte), "arch" (90, 100, 103), "num_sms". */
+/* `field op values` or `field op rhs_field + rhs_plus`; with rhs_field and one value, `field op ceil(rhs_field / value) +
+ * rhs_plus`. Fields are the dims that the arguments bind (b, sq, ...), "dtype.X" (the opdeck_pack_dtype of type symbol
+ * X), "has.ARG" (1: the optional ARG is given), "pitch.ARG" (elements from one row to the next, of an ARG whose elements
+ * may take less than a byte), "arch" (90, 100, 103), "num_sms". */
 typedef struct opdeck_rule {
   const char *field;
   int32_t op; /* opdeck_rule_op */
   int32_t num_values;
   const int64_t *values;
-  const char *rhs_field; /* NULL: compare with values; else values has no element, or the divisor, at least 1 */
+  const char *rhs_field;  /* NULL: compare with values; else values has no element, or the divisor, at least 1 */
+  int64_t rhs_plus;       /* the sum must have 64 bits */
+  const char *when_field; /* not NULL: the rule is about problems alone in which this field has the value when_value, and
+                             in which every field that it names is there; about others it says nothing, and holds */
+  int64_t when_value;
 } opdeck_rule;
 
 typedef struct opdeck_field {

@@ -16,7 +16,7 @@
 extern "C" {
 #endif
 
-#define OPDECK_PACK_ABI 1
+#define OPDECK_PACK_ABI 2
 
 /* Canonical dtype numbers, the same as opdeck.core.dtypes. */
 typedef enum opdeck_pack_dtype {

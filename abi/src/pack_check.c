@@ -58,13 +58,21 @@ static opdeck_status check_rows(const char *where, const opdeck_pack_arg *rows, 
   return OPDECK_OK;
 }
 
+static int has_dim(const opdeck_pack_arg *row, const char *name) {
+  for (int32_t dim = 0; row->kind == OPDECK_ARG_TENSOR && row->dims != NULL && dim < row->rank; ++dim)
+    if (strcmp(row->dims[dim], name) == 0) return 1;
+  return 0;
+}
+
 static int is_dim(const opdeck_pack_family *family, const char *name) {
-  for (int32_t arg_idx = 0; arg_idx < family->num_args; ++arg_idx) {
-    const opdeck_pack_arg *row = &family->args[arg_idx];
-    if (row->kind != OPDECK_ARG_TENSOR || row->optional || row->dims == NULL) continue;
-    for (int32_t dim = 0; dim < row->rank; ++dim)
-      if (strcmp(row->dims[dim], name) == 0) return 1;
-  }
+  for (int32_t arg_idx = 0; arg_idx < family->num_args; ++arg_idx)
+    if (!family->args[arg_idx].optional && has_dim(&family->args[arg_idx], name)) return 1;
+  return 0;
+}
+
+static int is_optional_dim(const opdeck_pack_family *family, const char *name) {
+  for (int32_t arg_idx = 0; arg_idx < family->num_args; ++arg_idx)
+    if (has_dim(&family->args[arg_idx], name)) return 1;
   return 0;
 }
 
@@ -104,15 +112,22 @@ int od_is_scalar_rule(const opdeck_pack_family *family, const opdeck_rule *rule,
 
 static int is_legal_scalar_rule(const opdeck_pack_family *family, const opdeck_rule *rule) {
   return od_is_scalar_rule(family, rule, NULL) && rule->rhs_field == NULL && rule->op != OPDECK_RULE_IN &&
-         rule->op != OPDECK_RULE_MULTIPLE_OF;
+         rule->op != OPDECK_RULE_MULTIPLE_OF && rule->when_field == NULL;
+}
+
+/* Whether a rule may name a field: a conditional one also what only some problems have. */
+static int may_name(const opdeck_pack_family *family, const opdeck_rule *rule, const char *name) {
+  return is_field(family, name) || (rule->when_field != NULL && is_optional_dim(family, name));
 }
 
 static opdeck_status check_rule(const char *where, const opdeck_pack_family *family, const opdeck_rule *rule) {
   if (!od_rule_is_well_formed(rule))
     return od_fail(OPDECK_PACK, "%s: a rule on %s is malformed", where, rule->field == NULL ? "no field" : rule->field);
-  if (rule->rhs_field != NULL && !is_field(family, rule->rhs_field))
+  if (rule->when_field != NULL && !is_field(family, rule->when_field))
+    return od_fail(OPDECK_PACK, "%s: a rule names %s, which is no field of %s", where, rule->when_field, family->name);
+  if (rule->rhs_field != NULL && !may_name(family, rule, rule->rhs_field))
     return od_fail(OPDECK_PACK, "%s: a rule names %s, which is no field of %s", where, rule->rhs_field, family->name);
-  if (is_field(family, rule->field)) return OPDECK_OK;
+  if (may_name(family, rule, rule->field)) return OPDECK_OK;
   return od_fail(OPDECK_PACK, "%s: a rule names %s, which is no field of %s", where, rule->field, family->name);
 }
 
@@ -153,6 +168,9 @@ static opdeck_status check_family(const char *path, const opdeck_pack_family *fa
     if (rule->field != NULL && od_rule_is_well_formed(rule) && is_legal_scalar_rule(family, rule)) continue;
     status = check_rule(where, family, rule);
   }
+  for (int32_t rule_idx = 0; status == OPDECK_OK && rule_idx < family->num_empty; ++rule_idx)
+    if (family->empty[rule_idx].when_field != NULL)
+      return od_fail(OPDECK_PACK, "%s: a rule of no work is conditional", where); /* it would hold by not applying */
   return status == OPDECK_OK ? check_rules(where, family, family->empty, family->num_empty) : status;
 }
 

@@ -87,6 +87,7 @@ static void add_wanted(od_text *text, const opdeck_rule *rule, const int64_t *wa
   if (rule->rhs_field != NULL) od_text_add(text, "%s", rule->rhs_field);
   if (rule->rhs_field != NULL && rule->num_values == 1)
     od_text_add(text, " / %" PRId64 " rounded up", rule->values[0]);
+  if (rule->rhs_field != NULL && rule->rhs_plus != 0) od_text_add(text, " + %" PRId64, rule->rhs_plus);
   if (rule->rhs_field != NULL) od_text_add(text, " = ");
   for (int32_t want_idx = 0; want_idx < num_wants; ++want_idx) {
     if (want_idx > 0) od_text_add(text, "|");
@@ -100,13 +101,16 @@ static int holds_or_reason(const opdeck_rule *rule, const opdeck_field *fields, 
                 rule->field == NULL ? "no field" : rule->field, rule->op, rule->num_values);
     return 0;
   }
+  const opdeck_field *when = rule->when_field == NULL ? NULL : od_find_field(fields, num_fields, rule->when_field);
+  if (rule->when_field != NULL && (when == NULL || when->value != rule->when_value)) return 1;
   const opdeck_field *got = od_find_field(fields, num_fields, rule->field);
   const opdeck_field *rhs = rule->rhs_field == NULL ? NULL : od_find_field(fields, num_fields, rule->rhs_field);
   if (got == NULL || (rule->rhs_field != NULL && rhs == NULL)) {
+    if (rule->when_field != NULL) return 1;
     od_text_add(reason, "%s: not among the fields of the problem", got == NULL ? rule->field : rule->rhs_field);
     return 0;
   }
-  const int64_t rhs_want = rhs == NULL ? 0 : rhs_value(rule, rhs);
+  const int64_t rhs_want = rhs == NULL ? 0 : rhs_value(rule, rhs) + rule->rhs_plus;
   const int64_t *wants = rhs == NULL ? rule->values : &rhs_want;
   const int32_t num_wants = rhs == NULL ? rule->num_values : 1;
   if (rule_holds(rule, got->value, wants, num_wants)) return 1;

@@ -2,8 +2,8 @@
 """cases.py: the case table of fmha_fwd, its inputs, and how many multiply-accumulates a case must take.
 
 Who calls it: tests/kernels, and `opdeck run` for inputs and expected counts.
-Sources: the test matrix of CUTLASS example 77 (its fixed-length rows and, as fixed lengths, its one-sequence varlen
-rows), faults that users reported in other libraries (empty K, fully masked rows, packed and transposed views).
+Sources: the test matrix of CUTLASS example 77 (its one-sequence varlen rows with fixed lengths too), faults that users
+reported in other libraries (empty K, fully masked rows, packed and transposed views, NaN in unused rows).
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ import numpy.typing as npt
 from opdeck.core import dtypes
 from opdeck.core.fusion import AttentionFusion, Causal, Fusion, Residual
 from opdeck.core.variant import Variant, fusion_slug
+from opdeck.plugins.fmha_fwd import reference
 
 Array = npt.NDArray[Any]
 
@@ -60,6 +61,27 @@ class Shape:
 
 
 @dataclass(frozen=True)
+class Lengths:
+    """Rows of each sequence: of packed ones (q and k; None: the batch's), and how many of them are used (None: all)."""
+
+    q: tuple[int, ...] | None = None
+    k: tuple[int, ...] | None = None
+    used_q: tuple[int, ...] | None = None
+    used_k: tuple[int, ...] | None = None
+
+    def __str__(self) -> str:
+        rows = {"q": self.q, "k": self.k, "used_q": self.used_q, "used_k": self.used_k}
+        return "_".join(f"{name}{'.'.join(map(str, lengths))}" for name, lengths in rows.items() if lengths is not None)
+
+    def arrays(self) -> dict[str, Array]:
+        """The arguments cu_seqlens_q, ... that say so."""
+        packed, used = {"q": self.q, "k": self.k}, {"q": self.used_q, "k": self.used_k}
+        offsets = {f"cu_seqlens_{name}": np.cumsum([0, *rows]) for name, rows in packed.items() if rows is not None}
+        counts = {f"seqused_{name}": np.array(rows) for name, rows in used.items() if rows is not None}
+        return {name: array.astype(np.int32) for name, array in (offsets | counts).items()}
+
+
+@dataclass(frozen=True)
 class Case:
     """One row: what is computed, on which values, in which memory."""
 
@@ -68,21 +90,37 @@ class Case:
     dtype: str = "bf16"
     values: Values = Values.NORMAL
     view: View = View.COMPACT
+    lengths: Lengths = Lengths()
 
     @property
     def id(self) -> str:
-        return f"{self.dtype}-{self.shape}-{fusion_slug(self.fusion)}-{self.values.value}-{self.view.value}"
+        words = [self.dtype, self.shape, fusion_slug(self.fusion), self.values.value, self.view.value, self.lengths]
+        return "-".join(filter(None, map(str, words)))
+
+    def sequences(self) -> list[tuple[int, int]]:
+        """(sq, sk) of each."""
+        shape = self.shape
+        empty_q, empty_k = (np.empty((shape.b, rows, 0)) for rows in (shape.sq, shape.sk))
+        rows = reference.sequences(empty_q, empty_k, self.lengths.arrays())
+        return [(at.q.stop - at.q.start, at.k.stop - at.k.start) for at in rows]
 
 
 @dataclass(frozen=True)
 class Inputs:
-    """Arrays of a case, and views for the outputs, which are filled with NaN."""
+    """Arrays of a case, (B, S, H, D), and views for the outputs, which are filled with NaN."""
 
     q: Array
     k: Array
     v: Array
     o: Array
     lse: Array
+    lengths: dict[str, Array]
+
+    def arguments(self) -> dict[str, Array]:
+        """Those of a call that writes into o and lse."""
+        arrays = {"q": self.q, "k": self.k, "v": self.v, "out": self.o, "lse": self.lse}
+        is_packed = "cu_seqlens_q" in self.lengths
+        return {name: array[0] if is_packed else array for name, array in arrays.items()} | self.lengths
 
 
 DTYPES = ("bf16", "fp16")
@@ -143,13 +181,88 @@ def cases() -> Iterator[Case]:
     yield Case(Shape(2, 2, 1, 130, 140, 64), BOTTOM_RIGHT, view=View.FAR)
 
 
+def _packed(
+    hq: int, hk: int, d: int, q: tuple[int, ...], k: tuple[int, ...], spare_rows: int = 0, **used: tuple[int, ...]
+) -> tuple[Shape, Lengths]:
+    """Sequences of q and k rows; behind the last, the tensors have spare rows that no sequence has."""
+    return Shape(1, hq, hk, sum(q) + spare_rows, sum(k) + spare_rows, d), Lengths(q, k, **used)
+
+
+# Rows varlen 00..14 of example 77, for both of its masks.
+_EXAMPLE_77_VARLEN = (
+    _packed(8, 4, 128, (128,), (128,)),
+    _packed(4, 4, 64, (128,), (128,)),
+    _packed(4, 2, 128, (128,), (128,)),
+    _packed(8, 8, 128, (256, 256), (512, 512)),
+    _packed(8, 4, 128, (256, 256), (512, 512)),
+    _packed(8, 1, 128, (256, 256), (512, 512)),
+    _packed(8, 2, 128, (256, 256, 256, 256), (256, 768, 512, 512)),
+    _packed(8, 2, 128, (256, 256, 256, 256), (256, 0, 1280, 512)),
+    _packed(8, 2, 128, (256, 0, 512, 256), (256, 256, 1024, 512)),
+    _packed(16, 16, 64, (100, 300), (100, 300)),
+    _packed(4, 4, 64, (3, 2), (2, 5)),
+    _packed(4, 2, 64, (17, 10), (13, 10)),
+    _packed(4, 4, 64, (177, 845), (257, 766)),
+    _packed(4, 2, 64, (177, 366, 479), (257, 0, 766)),
+    _packed(4, 4, 64, (1,), (1,)),
+)
+# Rows 15..22.
+_EXAMPLE_77_ONE_SEQUENCE = (
+    *((TOP_LEFT, sq, sk) for sq, sk in ((128, 128), (17, 257), (17, 25))),
+    *((BOTTOM_RIGHT, sq, sk) for sq, sk in ((128, 128), (17, 257), (17, 25), (1013, 1024), (1024, 1035))),
+)
+_MANY = tuple(3 * i % 7 for i in range(75))  # more than two steps of the search for a sequence; every 7th is empty
+_LENGTHS = (
+    (*_packed(2, 1, 64, (130, 0, 300, 1), (257, 70, 0, 129), spare_rows=9), MASKS),
+    (*_packed(1, 1, 64, _MANY, _MANY[::-1]), (None, TOP_LEFT)),
+    (*_packed(1, 1, 64, (1, 1, 1), (76, 34, 146)), (BOTTOM_RIGHT,)),
+    (*_packed(1, 1, 64, (76, 34, 146), (1, 1, 1)), (BOTTOM_RIGHT,)),  # most rows see no key
+    (*_packed(2, 2, 128, (), (), spare_rows=20), (None,)),
+    (*_packed(2, 1, 128, (300, 140), (260, 390), used_q=(257, 0), used_k=(131, 390)), MASKS),
+    (*_packed(2, 1, 64, (128, 256), (128, 256), used_q=(-1, 999), used_k=(999, 130)), (None,)),  # clamped
+    (Shape(4, 8, 8, 1, 128, 64), Lengths(used_k=(32, 64, 96, 48)), (None, BOTTOM_RIGHT)),
+    (Shape(2, 4, 2, 3, 107, 128), Lengths(used_k=(1, 3)), (None,)),
+    (Shape(3, 2, 1, 300, 200, 64), Lengths(used_q=(300, 0, 129), used_k=(0, 200, 129)), MASKS),
+)
+
+
+def varlen_cases() -> Iterator[Case]:
+    """Rows whose sequences have lengths of their own."""
+    for shape, lengths in _EXAMPLE_77_VARLEN:
+        yield from (Case(shape, mask, lengths=lengths) for mask in (None, TOP_LEFT))
+    for mask, sq, sk in _EXAMPLE_77_ONE_SEQUENCE:
+        shape, lengths = _packed(4, 4, 128, (sq,), (sk,))
+        yield Case(shape, mask, lengths=lengths)
+    for (shape, lengths, masks), dtype in itertools.product(_LENGTHS, DTYPES):
+        yield from (Case(shape, mask, dtype, lengths=lengths) for mask in masks)
+    shape, lengths = _packed(4, 2, 64, (100, 61, 200), (100, 61, 200))
+    for view in _NEAR_VIEWS:
+        yield Case(shape, BOTTOM_RIGHT, view=view, lengths=lengths)
+
+
 def make_inputs(case: Case, seed: int) -> Inputs:
     """The arrays of a case."""
     shape, element = case.shape, dtypes.dtype(case.dtype).numpy
     q, k, v = (array.astype(element) for array in _values(case, np.random.default_rng(seed)))
-    q, k, v = _packed(q, k, v) if case.view is View.PACKED_QKV else (_placed(array, case.view) for array in (q, k, v))
+    q, k, v = _unused_as_nan(case, q, k, v)
+    q, k, v = (
+        _packed_qkv(q, k, v) if case.view is View.PACKED_QKV else (_placed(array, case.view) for array in (q, k, v))
+    )
     o = _placed(np.full((shape.b, shape.sq, shape.hq, shape.d), np.nan).astype(element), case.view)
-    return Inputs(q, k, v, o, np.full((shape.b, shape.hq, shape.sq), np.nan, np.float32))
+    lse = np.full((shape.b, shape.hq, shape.sq), np.nan, np.float32)
+    return Inputs(q, k, v, o, lse, case.lengths.arrays())
+
+
+def _unused_as_nan(case: Case, *tensors: Array) -> list[Array]:
+    """q, k and v with NaN in the rows that are in no sequence."""
+    sequences = reference.sequences(tensors[0], tensors[1], case.lengths.arrays())
+    filled = []
+    for name, tensor in zip("qkv", tensors, strict=True):
+        is_used = np.zeros(tensor.shape[:2], bool)
+        for at in sequences:
+            is_used[at.batch, at.q if name == "q" else at.k] = True
+        filled.append(np.where(is_used[:, :, None, None], tensor, np.array(np.nan, tensor.dtype)))
+    return filled
 
 
 def _values(case: Case, rng: np.random.Generator) -> tuple[Array, Array, Array]:
@@ -172,7 +285,7 @@ def _values(case: Case, rng: np.random.Generator) -> tuple[Array, Array, Array]:
     return q, k, v
 
 
-def _packed(q: Array, k: Array, v: Array) -> tuple[Array, Array, Array]:
+def _packed_qkv(q: Array, k: Array, v: Array) -> tuple[Array, Array, Array]:
     qkv = np.concatenate([q, k, v], axis=2)
     num_q_heads, num_k_heads = q.shape[2], k.shape[2]
     first_v = num_q_heads + num_k_heads
@@ -205,14 +318,18 @@ def _far(array: Array) -> Array:
     return placed
 
 
-def expected_macs(shape: Shape, variant: Variant) -> int:
+def expected_macs(case: Case, variant: Variant) -> int:
     """Multiply-accumulates of the tiles that a compiled variant visits: S = Q K^T and O = P V, whole tiles each.
 
     The tiles of a fusion with leaves depend on their values: then give the variant with the call's fusion.
     """
+    shape = case.shape
     tile = (int(variant.config["tile_m"]), int(variant.config["tile_n"]))
     mask = variant.fusion or Residual()
     assert isinstance(mask, AttentionFusion)
-    num_q_blocks = -(-shape.sq // tile[0])
-    num_tiles: int = sum(mask.get_trip_count(q_block, tile, shape.sq, shape.sk) for q_block in range(num_q_blocks))
-    return shape.b * shape.hq * num_tiles * tile[0] * tile[1] * 2 * shape.d
+    num_tiles: int = sum(
+        mask.get_trip_count(q_block, tile, sq, sk)
+        for sq, sk in case.sequences()
+        for q_block in range(-(-sq // tile[0]))
+    )
+    return shape.hq * num_tiles * tile[0] * tile[1] * 2 * shape.d

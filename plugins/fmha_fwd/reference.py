@@ -9,41 +9,77 @@ Limits: a block of rows at a time, so that S never takes more than MAX_SCORE_ELE
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
 from opdeck.core.fusion import AttentionFusion, Coords, Residual
 from opdeck.core.variant import Variant
+from opdeck.plugins.fmha_fwd.variants import LENGTHS
 
 MAX_SCORE_ELEMS = 1 << 22
 
 Array = npt.NDArray[Any]
 
 
-def forward(q: Array, k: Array, v: Array, fusion: AttentionFusion | None, softmax_scale: float) -> tuple[Array, Array]:
+class Sequence(NamedTuple):
+    """Where one sequence lies: rows q of Q, O and LSE, rows k of K and V, in the entry `batch` of dim 0."""
+
+    batch: int
+    q: slice
+    k: slice
+
+
+def sequences(q: Array, k: Array, lengths: Mapping[str, Array]) -> list[Sequence]:
+    """The sequences of q (B, Sq, ..) and k (B, Sk, ..). lengths: those of cu_seqlens_q, cu_seqlens_k (N + 1,),
+    seqused_q, seqused_k (N,) that were given."""
+    is_packed = "cu_seqlens_q" in lengths
+    num_seqs = len(lengths["cu_seqlens_q"]) - 1 if is_packed else len(q)
+
+    def rows(tensor: Array, name: str, seq: int) -> slice:
+        offsets, used = lengths.get(f"cu_seqlens_{name}"), lengths.get(f"seqused_{name}")
+        begin, end = (0, tensor.shape[1]) if offsets is None else (int(offsets[seq]), int(offsets[seq + 1]))
+        return slice(begin, end if used is None else min(end, begin + max(0, int(used[seq]))))
+
+    return [Sequence(0 if is_packed else seq, rows(q, "q", seq), rows(k, "k", seq)) for seq in range(num_seqs)]
+
+
+def forward(
+    q: Array,
+    k: Array,
+    v: Array,
+    fusion: AttentionFusion | None,
+    softmax_scale: float,
+    lengths: Mapping[str, Array] | None = None,
+) -> tuple[Array, Array]:
     """O (B, Sq, Hq, Dv) and LSE (B, Hq, Sq), both float64, of q (B, Sq, Hq, D), k (B, Sk, Hk, D), v (B, Sk, Hk, Dv).
 
-    A row without a visible key has O = 0 and LSE = -inf.
+    A row without a visible key has O = 0 and LSE = -inf; one that is in no sequence has NaN. lengths: as in sequences.
     """
     batch, num_q, num_q_heads, _ = q.shape
-    num_k, num_k_heads, v_dim = v.shape[1:]
-    o = np.zeros((batch, num_q, num_q_heads, v_dim))
-    lse = np.full((batch, num_q_heads, num_q), -np.inf)
-    if num_k == 0:
-        return o, lse
+    o = np.full((batch, num_q, num_q_heads, v.shape[3]), np.nan)
+    lse = np.full((batch, num_q_heads, num_q), np.nan)
     mask = Residual() if fusion is None else fusion
-    rows_per_block = max(1, MAX_SCORE_ELEMS // num_k)
-    for b, h in np.ndindex(batch, num_q_heads):
-        head = h // (num_q_heads // num_k_heads)
-        keys, values = (tensor[b, :, head].astype(np.float64) for tensor in (k, v))
-        for begin in range(0, num_q, rows_per_block):
-            rows = slice(begin, min(begin + rows_per_block, num_q))
-            q_idx = np.arange(rows.start, rows.stop)[:, None]
-            coords = Coords(b, h, q_idx, np.arange(num_k)[None, :], num_q, num_k)
-            scores = mask.reference(q[b, rows, h].astype(np.float64) @ keys.T * softmax_scale, coords)
-            o[b, rows, h], lse[b, h, rows] = softmax_times(scores, values)
+    for seq, at in enumerate(sequences(q, k, lengths or {})):
+        for h in range(num_q_heads):
+            head = h // (num_q_heads // v.shape[2])
+            queries = q[at.batch, at.q, h].astype(np.float64) * softmax_scale
+            keys, values = (tensor[at.batch, at.k, head].astype(np.float64) for tensor in (k, v))
+            o[at.batch, at.q, h], lse[at.batch, h, at.q] = _head(queries, keys, values, (mask, seq, h))
+    return o, lse
+
+
+def _head(queries: Array, keys: Array, values: Array, where: tuple[AttentionFusion, int, int]) -> tuple[Array, Array]:
+    """O and LSE of one head of one sequence; where: the mask, and the sequence and the head that it is told."""
+    (num_q, num_k), (mask, seq, head) = (len(queries), len(keys)), where
+    o, lse = np.zeros((num_q, values.shape[1])), np.full(num_q, -np.inf)
+    rows_per_block = max(1, MAX_SCORE_ELEMS // max(1, num_k))
+    for begin in range(0, num_q if num_k > 0 else 0, rows_per_block):
+        rows = slice(begin, min(begin + rows_per_block, num_q))
+        q_idx = np.arange(rows.start, rows.stop)[:, None]
+        coords = Coords(seq, head, q_idx, np.arange(num_k)[None, :], num_q, num_k)
+        o[rows], lse[rows] = softmax_times(mask.reference(queries[rows] @ keys.T, coords), values)
     return o, lse
 
 
@@ -65,7 +101,10 @@ def make(variant: Variant) -> Callable[..., None]:
 
 def _run(tensors: Mapping[str, Array], scalars: Mapping[str, float], fusion: AttentionFusion | None) -> None:
     """Writes tensors["o"] and, where wanted, tensors["lse"], rounded to their types."""
-    o, lse = forward(tensors["q"], tensors["k"], tensors["v"], fusion, scalars["softmax_scale"])
-    tensors["o"][...] = o.astype(tensors["o"].dtype)
-    if "lse" in tensors:
-        tensors["lse"][...] = lse
+    q, k, v = tensors["q"], tensors["k"], tensors["v"]
+    lengths = {name: tensors[name] for name in LENGTHS if name in tensors}
+    o, lse = forward(q, k, v, fusion, scalars["softmax_scale"], lengths)
+    for at in sequences(q, k, lengths):
+        tensors["o"][at.batch, at.q] = o[at.batch, at.q].astype(tensors["o"].dtype)
+        if "lse" in tensors:
+            tensors["lse"][at.batch, :, at.q] = lse[at.batch, :, at.q]

@@ -22,6 +22,11 @@ def _attention_tensor(name: str, dims: tuple[str, ...], access: Any = "read") ->
     return ArgSpec(name, "tensor", access, dims, "T", _DTYPES, align_bytes=16, contiguous_last=True)
 
 
+def _lengths(name: str, dim: str) -> ArgSpec:
+    return ArgSpec(name, "tensor", "read", (dim,), None, ("int32",), optional=True, align_bytes=4, contiguous_last=True)
+
+
+# Packed sequences lie behind each other in dim sq or sk of one batch entry.
 SCHEMA = FamilySchema(
     name="fmha_fwd",
     args=(
@@ -32,6 +37,10 @@ SCHEMA = FamilySchema(
         ArgSpec("lse", "tensor", "write", ("b", "hq", "sq"), "L", ("fp32",), optional=True, align_bytes=4),
         # Kernels take the row maximum of raw scores, which is that of scaled ones only when the scale is positive.
         ArgSpec("softmax_scale", "f32", optional=True, default=("rsqrt", "dqk")),
+        _lengths("cu_seqlens_q", "num_offsets"),
+        _lengths("cu_seqlens_k", "num_offsets"),
+        _lengths("seqused_q", "num_seqs"),
+        _lengths("seqused_k", "num_seqs"),
     ),
     checks=(
         Rule("hk", "ge", (1,)),
@@ -39,12 +48,18 @@ SCHEMA = FamilySchema(
         Rule("dqk", "ge", (1,)),
         Rule("dv", "ge", (1,)),
         Rule("softmax_scale", "gt", (0,)),
+        Rule("has.cu_seqlens_q", "eq", rhs_field="has.cu_seqlens_k"),
+        Rule("b", "eq", (1,), when=("has.cu_seqlens_q", 1)),
+        Rule("num_offsets", "ge", (1,), when=("has.cu_seqlens_q", 1)),
+        Rule("num_offsets", "eq", rhs_field="num_seqs", rhs_plus=1, when=("has.cu_seqlens_q", 1)),
+        Rule("num_seqs", "eq", rhs_field="b", when=("has.cu_seqlens_q", 0)),
     ),
     empty=(Rule("b", "eq", (0,)), Rule("sq", "eq", (0,)), Rule("hq", "eq", (0,))),
 )
 
 # Dim d of the schema's (b, s, h, d) is the user's dim order[d].
-_LAYOUTS: Mapping[str, tuple[int, ...]] = {"bshd": (0, 1, 2, 3), "bhsd": (0, 2, 1, 3)}
+_LAYOUTS: Mapping[str, tuple[int | None, ...]] = {"bshd": (0, 1, 2, 3), "bhsd": (0, 2, 1, 3)}
+_PACKED_LAYOUTS: Mapping[str, tuple[int | None, ...]] = {"bshd": (None, 0, 1, 2), "bhsd": (None, 1, 0, 2)}
 
 # What other libraries call our arguments.
 _ALIASES: Mapping[str, str] = {
@@ -61,6 +76,12 @@ _ALIASES: Mapping[str, str] = {
     "output": "out",
     "qkv_layout": "layout",
     "tensor_layout": "layout",
+    "max_seqlen_q": "no bound: the kernels need none",
+    "max_seqlen_k": "no bound: the kernels need none",
+    "cu_seqlens": "cu_seqlens_q and cu_seqlens_k",
+    "cu_seqlens_kv": "cu_seqlens_k",
+    "cache_seqlens": "seqused_k",
+    "seq_lens": "seqused_k",
 }
 
 
@@ -74,6 +95,10 @@ def call(
     out: Any = None,
     lse: Any = None,
     layout: str = "bshd",
+    cu_seqlens_q: Any = None,
+    cu_seqlens_k: Any = None,
+    seqused_q: Any = None,
+    seqused_k: Any = None,
     **unknown: Any,
 ) -> Request:
     """Attention forward: O = softmax(mask(Q K^T * softmax_scale)) V, a softmax over the keys that a query sees.
@@ -86,6 +111,12 @@ def call(
     out: (B, Sq, Hq, Dv) of q's dtype, or None for a new array of q's library.
     lse: (B, Hq, Sq) fp32, natural log of the sum of exponentials, whatever the layout; given or with return_lse=True.
     layout: "bshd", or "bhsd" when dims 1 and 2 of q, k, v and out are swapped. Nothing is copied.
+    cu_seqlens_q, cu_seqlens_k: (N + 1,) int32 for N packed sequences, both or neither. q is then (T, Hq, D), k and v
+    (Tk, Hk, D), out (T, Hq, Dv), lse (Hq, T) (with "bhsd" the heads of the first four come first), and sequence i has
+    the rows from cu_seqlens[i] to before cu_seqlens[i + 1], which may be none. Masks count within a sequence.
+    seqused_q, seqused_k: (N,) or unpacked (B,) int32: how many rows of each sequence count, the first ones. What the
+    others hold, NaN included, reaches no result; those of out and lse are not written. On the arrays' device, as
+    cu_seqlens; their values are not checked.
     device: "cuda:N", "emulator:sm_100a", "cpu", a Device, or None: OPDECK_DEVICE, else where the arrays are.
     stream: a CUstream address or an object with `cuda_stream` or `__cuda_stream__`; None is the current one.
 
@@ -101,12 +132,23 @@ def call(
         raise ArgumentTypeError("mask", repr(mask), "None or a Mask", "such as Causal() of opdeck.core.fusion")
     if not isinstance(layout, str) or layout not in _LAYOUTS:
         raise ArgumentError("layout", repr(layout), "|".join(_LAYOUTS))
-    order = _LAYOUTS[layout]
+    is_packed = cu_seqlens_q is not None
+    if is_packed != (cu_seqlens_k is not None):
+        missing, given = ("cu_seqlens_k", "cu_seqlens_q") if is_packed else ("cu_seqlens_q", "cu_seqlens_k")
+        raise ArgumentError(missing, None, f"an array, as {given}", "packed keys go with packed queries")
+    order = (_PACKED_LAYOUTS if is_packed else _LAYOUTS)[layout]
     outputs = {"o": OutputSpec(out, q, "out", order)}
     if return_lse or lse is not None:
-        outputs["lse"] = OutputSpec(lse, q, "lse", (0, 1, 2))
+        outputs["lse"] = OutputSpec(lse, q, "lse", (None, 0, 1) if is_packed else (0, 1, 2))
+    lengths = {
+        "cu_seqlens_q": cu_seqlens_q,
+        "cu_seqlens_k": cu_seqlens_k,
+        "seqused_q": seqused_q,
+        "seqused_k": seqused_k,
+    }
+    inputs = {name: arrays.view(array, name).permuted(order) for name, array in (("q", q), ("k", k), ("v", v))}
     return Request(
-        inputs={name: arrays.view(array, name).permuted(order) for name, array in (("q", q), ("k", k), ("v", v))},
+        inputs=inputs | {name: arrays.view(array, name) for name, array in lengths.items() if array is not None},
         outputs=outputs,
         returned=("o", "lse") if return_lse else ("o",),
         scalars={} if softmax_scale is None else {"softmax_scale": softmax_scale},

@@ -16,6 +16,8 @@ from opdeck.core.schema import Rule
 from opdeck.core.variant import Variant, fusion_slug
 
 DTYPES = ("fp16", "bf16")
+LENGTHS = ("cu_seqlens_q", "cu_seqlens_k", "seqused_q", "seqused_k")
+"""Arguments that say which rows are a sequence's."""
 FUSIONS: tuple[Fusion | None, ...] = (None, Causal(), Causal(align="top_left"))
 
 
@@ -26,6 +28,7 @@ class Kernel:
     factory: str
     archs: tuple[str, ...]
     config_by_head_dim: Mapping[int, Mapping[str, int | str]]
+    accept: tuple[Rule, ...] = ()
 
 
 _BLACKWELL = {
@@ -59,6 +62,7 @@ KERNELS = (
             64: {"tile_m": 128, "tile_n": 128, "kv_stages": 4, "producer_regs": 24, "consumer_regs": 240},
             128: {"tile_m": 128, "tile_n": 128, "kv_stages": 2, "producer_regs": 24, "consumer_regs": 240},
         },
+        accept=tuple(Rule(f"has.{name}", "eq", (0,)) for name in LENGTHS),
     ),
 )
 REFERENCE_FACTORY = "opdeck.plugins.fmha_fwd.reference:make"
@@ -84,7 +88,7 @@ def _compiled_row(kernel: Kernel, arch_name: str, dtype: str, head_dim: int, fus
         arch=arch_name,
         dtype=dtype,
         fusion=fusion,
-        accept=(_dtype_rule(dtype), Rule("dqk", "eq", (head_dim,)), Rule("dv", "eq", (head_dim,))),
+        accept=(_dtype_rule(dtype), Rule("dqk", "eq", (head_dim,)), Rule("dv", "eq", (head_dim,)), *kernel.accept),
         config=kernel.config_by_head_dim[head_dim],
         factory=kernel.factory,
         static_dims={"dqk": head_dim, "dv": head_dim},

@@ -14,7 +14,7 @@ from opdeck.aot import build
 from opdeck.core import registry
 from opdeck.core.fusion import Causal
 from opdeck.core.variant import Variant
-from opdeck.plugins.fmha_fwd.cases import Shape, expected_macs
+from opdeck.plugins.fmha_fwd.cases import Case, Shape, expected_macs
 
 EXAMPLES = Path(__file__).parents[2] / "abi" / "examples"
 ARCHS = ("sm_100a", "sm_103a", "sm_90a")
@@ -79,7 +79,7 @@ def test_c_host_computes_causal_attention(
     assert result.stdout.endswith("PASS\n")
     printed = dict(line.split(maxsplit=1) for line in result.stdout.splitlines()[:4])
     assert printed["variant"] == f"fmha_fwd_{arch.replace('_', '')}_bf16_d128_causal_bottom_right"
-    assert int(printed["mma_macs"]) == expected_macs(shape, variants[printed["variant"]])
+    assert int(printed["mma_macs"]) == expected_macs(Case(shape), variants[printed["variant"]])
 
 
 @pytest.mark.slow

@@ -96,7 +96,7 @@ static void fill(tables *t) {
 
 static void test_table(void) {
   GOOD((void)0);
-  FAULT_OF(OPDECK_VERSION, t.table.abi = 2, "file: got pack ABI 2, want 1");
+  FAULT_OF(OPDECK_VERSION, t.table.abi = 1, "file: got pack ABI 1, want 2");
   FAULT_OF(OPDECK_VERSION, t.table.host_triple = "riscv64", "file: got host code for riscv64, want " HOST_TRIPLE);
   FAULT_OF(OPDECK_VERSION, t.table.host_triple = NULL, "got host code for no host");
   FAULT(t.table.num_variants = 0, "file: it has no kernels");
@@ -144,6 +144,11 @@ static void test_rules(void) {
   FAULT(t.accept[0].field = "p", "a rule names p, which is no field");         /* unbound when y is left out */
   FAULT(t.accept[0].field = "dtype.U", "a rule names dtype.U, which is no field");
   FAULT(t.accept[0].num_values = 0, "a rule on has.y is malformed");
+  FAULT(t.checks[0].when_field = "z", "family family: a rule names z, which is no field of family");
+  FAULT((t.checks[0].when_field = "has.y", t.checks[0].field = "z"), "a rule names z, which is no field of family");
+  FAULT(t.checks[1].when_field = "has.y", "a rule names scale, which is no field");
+  FAULT(t.empty[0].when_field = "has.y", "family family: a rule of no work is conditional");
+  GOOD((t.checks[0].when_field = "has.y", t.checks[0].field = "p"));
   GOOD(t.accept[0].field = "arch");
   GOOD(t.accept[0].field = "num_sms");
 }

@@ -13,7 +13,7 @@ from opdeck.core.errors import ArgumentError
 from opdeck.core.fusion import Causal
 from opdeck.core.profile.bounds import bounds
 from opdeck.plugins.fmha_fwd import profile
-from opdeck.plugins.fmha_fwd.cases import Shape, expected_macs
+from opdeck.plugins.fmha_fwd.cases import Case, Shape, expected_macs
 
 SHAPE = Shape(b=1, hq=4, hk=4, sq=1024, sk=1024, d=128)
 TILE = 128
@@ -39,7 +39,7 @@ def test_tiles_and_macs(launched):
     assert NUM_TILES == 144
     work = profile.work(variant, counted)
     assert (work.num_units, work.unit) == (144, "tile of 128 x 128 scores, d 128")
-    assert counted.sum("macs") == expected_macs(SHAPE, variant) == report.mma_macs
+    assert counted.sum("macs") == expected_macs(Case(SHAPE), variant) == report.mma_macs
     # One MMA is 128 x 128 x 16.
     roles = counted.roles(profile.roles(variant))
     assert roles["mma"].by_pipe()["mma"] == NUM_TILES * 2 * 128 // 16

@@ -47,5 +47,5 @@ def test_third_party_mask(arch: str, kind: str) -> None:
         variants.add(operator.last_launch.variant)
         report = device.last_report()
         assert report is not None
-        assert report.mma_macs == cases.expected_macs(SHAPE, replace(operator.last_launch.variant, fusion=mask))
+        assert report.mma_macs == cases.expected_macs(Case(SHAPE), replace(operator.last_launch.variant, fusion=mask))
     assert len(variants) == 1

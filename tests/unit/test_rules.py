@@ -28,6 +28,9 @@ def first_failure_in_c(rules: Sequence[Rule], fields: Mapping[str, int]) -> tupl
     for c_rule, rule in zip(c_rules, rules, strict=True):
         c_rule.field, c_rule.op = text(rule.field), _NUMBER_OF_OP[rule.op]
         c_rule.rhs_field = ffi.NULL if rule.rhs_field is None else text(rule.rhs_field)
+        c_rule.rhs_plus = rule.rhs_plus
+        when_field, c_rule.when_value = rule.when if rule.when is not None else (None, 0)
+        c_rule.when_field = ffi.NULL if when_field is None else text(when_field)
         values = rule.values if rule.rhs_divisor == 1 else (rule.rhs_divisor,)
         kept.append(ffi.new("int64_t[]", values))
         c_rule.num_values, c_rule.values = len(values), kept[-1] if values else ffi.NULL
@@ -54,16 +57,22 @@ names = st.sampled_from(["b", "sq", "hq", "dtype.T", "has.lse"])
 @st.composite
 def rules(draw: st.DrawFn) -> Rule:
     op = draw(st.sampled_from(list(_HOLDS)))
+    when = draw(st.one_of(st.none(), st.tuples(names, st.integers(0, 1))))
     if op == "in":
-        return Rule(draw(names), op, tuple(draw(st.lists(numbers, min_size=1, max_size=3))))
+        return Rule(draw(names), op, tuple(draw(st.lists(numbers, min_size=1, max_size=3))), when=when)
     if draw(st.booleans()):
-        return Rule(draw(names), op, rhs_field=draw(names), rhs_divisor=draw(st.sampled_from([1, 1, 2, 3, 128])))
-    return Rule(draw(names), op, (draw(numbers),))
+        divisor = draw(st.sampled_from([1, 1, 2, 3, 128]))
+        return Rule(draw(names), op, rhs_field=draw(names), rhs_divisor=divisor, when=when)
+    if draw(st.booleans()):
+        return Rule(draw(names), op, rhs_field="small", rhs_plus=draw(st.integers(-2, 2)), when=when)
+    return Rule(draw(names), op, (draw(numbers),), when=when)
 
 
 @settings(deadline=None, max_examples=500)
-@given(st.lists(rules(), max_size=4), st.dictionaries(names, numbers, max_size=5))
-def test_python_and_c_agree(rows: list[Rule], fields: dict[str, int]) -> None:
+@given(st.lists(rules(), max_size=4), st.dictionaries(names, numbers, max_size=5), st.integers(-3, 16))
+def test_python_and_c_agree(rows: list[Rule], fields: dict[str, int], small: int) -> None:
+    if small > 0:  # sums must have 64 bits
+        fields = fields | {"small": small}
     assert first_failure_in_python(rows, fields) == first_failure_in_c(rows, fields)
 
 
@@ -82,6 +91,10 @@ def test_python_and_c_agree(rows: list[Rule], fields: dict[str, int]) -> None:
             {"tiles": 2, "m": 128},
             "tiles: got 2, want m / 128 rounded up = 1",
         ),
+        (Rule("n", "eq", rhs_field="m", rhs_plus=1), {"n": 3, "m": 3}, "n: got 3, want m + 1 = 4"),
+        (Rule("b", "eq", (1,), when=("has.x", 1)), {"b": 2, "has.x": 1}, "b: got 2, want 1"),
+        (Rule("b", "eq", (1,), when=("has.x", 1)), {"b": 2, "has.x": 0}, None),
+        (Rule("n", "eq", rhs_field="b", when=("has.x", 0)), {"b": 2, "has.x": 0}, None),  # n is nobody's dim here
         (Rule("scale", "gt", (0,)), {"scale": 0.5}, None),
         (Rule("scale", "gt", (0,)), {"scale": -0.5}, "scale: got -0.5, want > 0"),
     ],

@@ -66,7 +66,7 @@ class Config:
                 Role("mma", 12, 1, self.other_regs),
                 Role("load", 13, 1, self.other_regs),
                 Role("store", 14, 1, self.other_regs),
-                Role("idle", 15, 1, self.other_regs),
+                Role("tail", 15, 1, self.other_regs),
             )
         )
 
@@ -79,6 +79,8 @@ class Config:
             (
                 Edge("q", "load", "mma", EdgeKind.TMA_UMMA, NUM_Q_TILES, stage_bytes=tile_bytes),
                 Edge("kv", "load", "mma", EdgeKind.TMA_UMMA, self.kv_stages, stage_bytes=self.kv_stage_bytes),
+                # The V tile that the end of a sequence cuts, on its way to its stage of "kv": the tail role fills that.
+                Edge("cut_v", "load", "tail", EdgeKind.TMA_ASYNC, 1, stage_bytes=self.kv_stage_bytes),
                 # Filled with S; freed by leaving the first p_head_elems columns of P in its place.
                 Edge("scores", "mma", "softmax", EdgeKind.UMMA_ASYNC, NUM_Q_TILES),
                 # The other columns of P. Its turns are those of "scores", so nobody waits for it to be free.

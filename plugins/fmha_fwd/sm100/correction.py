@@ -22,6 +22,7 @@ from opdeck.plugins.fmha_fwd.sm100.work import TileRange, Work, span
 
 LN2 = 0.6931471805599453
 CHUNK_COLS = 32
+STAGED_COLS = 16  # with 32, ptxas 13.0 spills at the end of a tile
 
 
 @dataclass(frozen=True)
@@ -125,9 +126,9 @@ class CorrectionRole:
 
     @cute.jit
     def stage_scaled(self, tile_idx: Int32, factor: Float32) -> None:
-        chunks = RowChunks(self.o_tensor(tile_idx), CHUNK_COLS, self.port.row)
-        values = cute.make_rmem_tensor(cute.make_layout(CHUNK_COLS), Float32)
-        for col in cutlass.range_constexpr(0, self.config.head_dim, CHUNK_COLS):
+        chunks = RowChunks(self.o_tensor(tile_idx), STAGED_COLS, self.port.row)
+        values = cute.make_rmem_tensor(cute.make_layout(STAGED_COLS), Float32)
+        for col in cutlass.range_constexpr(0, self.config.head_dim, STAGED_COLS):
             chunks.load(col, values)
             cute.arch.fence_view_async_tmem_load()
             scale_values(values, factor)
@@ -143,11 +144,11 @@ class CorrectionRole:
     @cute.jit
     def stage_chunk(self, values: cute.Tensor, tile_idx: Int32, col: int) -> None:
         """One chunk of a row of O to shared memory, 16 bytes at a time."""
-        elems = cute.make_rmem_tensor(cute.make_layout(CHUNK_COLS), self.dtype)
+        elems = cute.make_rmem_tensor(values.layout, self.dtype)
         elems.store(values.load().to(self.dtype))
         elems_per_store = 128 // self.dtype.width
         out = cute.local_tile(self.port.o_smem[None, None, tile_idx], (1, elems_per_store), (self.port.row, None))
-        for i in cutlass.range_constexpr(CHUNK_COLS // elems_per_store):
+        for i in cutlass.range_constexpr(cute.size(values) // elems_per_store):
             part = cute.make_tensor(elems.iterator + i * elems_per_store, cute.make_layout((1, elems_per_store)))
             cute.autovec_copy(part, out[None, None, col // elems_per_store + i])
 
@@ -159,7 +160,7 @@ class CorrectionRole:
         if out.iterator.toint() != 0 and q < work.sq:
             log2_sum = cute.math.log2(row_sum, fastmath=True) + row_max * scale_log2
             lse = cutlass.select_(row_sum == 0.0, -Float32.inf, log2_sum * LN2)
-            out[work.batch, work.head, q] = lse
+            out[work.q_rows.batch, work.head, work.q_rows.begin + q] = lse
 
     def o_tensor(self, tile_idx: Any) -> cute.Tensor:
         return tmem_tensor(self.port.o_base, tile_idx * self.config.head_dim, self.config.head_dim)

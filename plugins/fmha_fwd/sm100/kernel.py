@@ -5,7 +5,7 @@ Called by: the variant rows of the family, through `make`.
 Source: FlashAttention-4's pipeline: two query tiles of 128 rows a CTA take turns, so that the tensor pipe works for one
 while a softmax warpgroup works on the other; S and P share tensor memory; rescaling is lazy.
 Limits: fp16 and bf16, D = Dv in {64, 128}; any Sq, Sk >= 0; Hq a multiple of Hk; softmax_scale > 0;
-ceil(Sq / 256) * Hq * B < 2^31; one CTA an SM (it takes all of tensor memory).
+ceil(Sq / 256) * Hq * B < 2^31, packed (ceil(T / 256) + num_seqs) * Hq < 2^31; one CTA an SM (it takes all of tensor memory).
 """
 
 import math
@@ -19,7 +19,7 @@ from cutlass import Float32, Int32, Int64, pipeline
 from cutlass.utils import SmemAllocator
 
 from opdeck.core.fusion import Residual
-from opdeck.core.fusion.intmath import ceil_div, min_
+from opdeck.core.fusion.intmath import min_
 from opdeck.core.kernels import schedule
 from opdeck.core.kernels.pipelines import make_pipelines, tmem_after_wait, tmem_before_signal
 from opdeck.core.variant import Variant
@@ -28,10 +28,13 @@ from opdeck.plugins.fmha_fwd.sm100.correction import CorrectionPort, CorrectionR
 from opdeck.plugins.fmha_fwd.sm100.load import LoadPort, LoadRole, TmaTile
 from opdeck.plugins.fmha_fwd.sm100.mma import MmaPort, MmaRole
 from opdeck.plugins.fmha_fwd.sm100.operands import Mmas, TensorMaps, make_mmas, make_tensor_maps
+from opdeck.plugins.fmha_fwd.sm100.sequences import Sequences
 from opdeck.plugins.fmha_fwd.sm100.softmax import SoftmaxPort, SoftmaxRole
 from opdeck.plugins.fmha_fwd.sm100.store import StorePort, StoreRole
+from opdeck.plugins.fmha_fwd.sm100.tail import TailPort, TailRole
 from opdeck.plugins.fmha_fwd.sm100.tmem_tile import tmem_tensor
 from opdeck.plugins.fmha_fwd.sm100.work import Work
+from opdeck.plugins.fmha_fwd.variants import LENGTHS
 
 LOG2_E = math.log2(math.e)
 SMEM_ALIGN_BYTES = 1024
@@ -40,7 +43,7 @@ DTYPES = {"fp16": cutlass.Float16, "bf16": cutlass.BFloat16}
 
 
 def make(variant: Variant) -> Callable[..., None]:
-    """The @cute.jit entry of a variant: entry(q, k, v, o, lse, softmax_scale, *leaves, stream).
+    """The @cute.jit entry of a variant: entry(q, k, v, o, lse, softmax_scale, *lengths, *leaves, stream).
 
     Raises: ValueError when the variant's configuration could not run.
     """
@@ -49,17 +52,22 @@ def make(variant: Variant) -> Callable[..., None]:
     fmha = FmhaForward(config, DTYPES[variant.dtype], Residual() if variant.fusion is None else variant.fusion)
 
     @cute.kernel
-    def kernel(maps: TensorMaps, lse: cute.Tensor, scalars: Scalars, leaves: Any) -> None:
-        fmha.run_cta(maps, lse, scalars, leaves)
+    def kernel(maps: TensorMaps, outputs: Outputs, sequences: Sequences, scalars: Scalars, leaves: Any) -> None:
+        fmha.run_cta(maps, outputs, fmha.work(maps, sequences, scalars), scalars, leaves)
 
     @cute.jit
-    def entry(q, k, v, o, lse, softmax_scale, *leaves_and_stream):  # type: ignore[no-untyped-def]
-        *leaves, stream = leaves_and_stream
+    def entry(q, k, v, o, lse, softmax_scale, *rest):  # type: ignore[no-untyped-def]
+        sequences = Sequences(*rest[: len(LENGTHS)])
+        *leaves, stream = rest[len(LENGTHS) :]
         maps = make_tensor_maps(make_mmas(config, fmha.dtype), q, k, v, o)
-        num_blocks, section_heads = fmha.grid(q, k)
-        scalars = Scalars(softmax_scale * LOG2_E, Int32(k.shape[1]), section_heads)
-        kernel(maps, lse, scalars, leaves).launch(
-            grid=(num_blocks, 1, 1), block=(config.roles.num_threads, 1, 1), stream=stream, min_blocks_per_mp=1
+        num_q_blocks = sequences.num_q_blocks(q.shape[1], config.block_m)
+        scalars = Scalars(softmax_scale * LOG2_E, Int32(k.shape[1]), num_q_blocks, fmha.section_heads(q, k))
+        num_rows = Int32(q.shape[2]) * Int32(q.shape[0])
+        kernel(maps, Outputs(o, lse), sequences, scalars, leaves).launch(
+            grid=(num_q_blocks * num_rows, 1, 1),
+            block=(config.roles.num_threads, 1, 1),
+            stream=stream,
+            min_blocks_per_mp=1,
         )
 
     for function in (kernel, entry):
@@ -68,22 +76,33 @@ def make(variant: Variant) -> Callable[..., None]:
 
 
 @dataclass(frozen=True)
+class Outputs:
+    """o (B, Sq, Hq, D) for what TMA does not store, lse (B, Hq, Sq) f32, absent when its pointer is null."""
+
+    o: cute.Tensor
+    lse: cute.Tensor
+
+
+@dataclass(frozen=True)
 class Scalars:
-    """softmax_scale * log2(e); Sk, which the tensor maps do not tell when it is 0; heads of a schedule section."""
+    """softmax_scale * log2(e); rows of K, which the tensor maps do not tell when there are none; CTAs of a head and
+    batch entry; heads of a schedule section."""
 
     scale_log2: Float32
-    sk: Int32
+    num_k_rows: Int32
+    num_q_blocks: Int32
     section_heads: Int32
 
 
 @dataclass(frozen=True)
 class Cta:
-    """What the ports of a CTA's roles are cut from."""
+    """What the ports of a CTA's roles are cut from. cut_tile: the V tile that the sequence's end cuts, or -1."""
 
     mmas: Mmas
     storage: Any
     edges: dict[str, Any]
     tmem_base: cute.Pointer
+    cut_tile: Int32
 
 
 class FmhaForward:
@@ -94,22 +113,26 @@ class FmhaForward:
         self.dtype = dtype
         self.fusion = fusion
 
-    def grid(self, q: cute.Tensor, k: cute.Tensor) -> tuple[Int32, Int32]:
-        """Number of CTAs, each for 256 query rows of a head, and the heads of a schedule section."""
-        batch, sq, num_heads, _ = q.shape
-        num_rows = Int32(num_heads) * Int32(batch)
+    def section_heads(self, q: cute.Tensor, k: cute.Tensor) -> Int32:
+        """Heads of a schedule section."""
+        batch, _, num_heads, _ = q.shape
         kv_head_bytes = Int64(k.shape[1]) * (2 * self.config.head_dim * ELEM_BYTES)
         head_group = Int32(num_heads) // Int32(k.shape[2])
         # Never more than there are, so that 32 bits hold every product of the schedule.
-        section_heads = min_(schedule.heads_per_section(kv_head_bytes, head_group), Int64(num_rows))
-        return ceil_div(Int32(sq), self.config.block_m) * num_rows, Int32(section_heads)
+        num_rows = Int32(num_heads) * Int32(batch)
+        return Int32(min_(schedule.heads_per_section(kv_head_bytes, head_group), Int64(num_rows)))
 
     @cute.jit
-    def run_cta(self, maps: TensorMaps, lse: cute.Tensor, scalars: Scalars, leaves: Any) -> None:
-        """Kernel body: shared memory, barriers and tensor memory, then each warp runs its role."""
+    def run_cta(self, maps: TensorMaps, outputs: Outputs, work: Work, scalars: Scalars, leaves: Any) -> None:
+        """Kernel body of a CTA, if it has rows."""
+        if work.exists(self.config):
+            self.run_roles(maps, outputs, work, scalars, leaves)
+
+    @cute.jit
+    def run_roles(self, maps: TensorMaps, outputs: Outputs, work: Work, scalars: Scalars, leaves: Any) -> None:
+        """Shared memory, barriers and tensor memory, then each warp runs its role."""
         config, roles = self.config, self.config.roles
         fusion = self.fusion.with_leaves(leaves)
-        work = self.work(maps, scalars)
         mmas = make_mmas(config, self.dtype)
         storage = SmemAllocator().allocate(self.storage_type(mmas))
         warp_idx = cute.arch.make_warp_uniform(cute.arch.warp_idx())
@@ -120,32 +143,41 @@ class FmhaForward:
         tmem_before_signal()
         cute.arch.sync_threads()
         tmem_after_wait()
-        cta = Cta(mmas, storage, edges, cute.arch.retrieve_tmem_ptr(Float32, 16, storage.tmem_base.ptr))
+        tmem_base = cute.arch.retrieve_tmem_ptr(Float32, 16, storage.tmem_base.ptr)
+        cta = Cta(mmas, storage, edges, tmem_base, work.cut_tile(config, scalars.num_k_rows))
 
         if warp_idx < roles["softmax"].end_warp:
             cute.arch.setmaxregister_increase(config.softmax_regs)
             self.run_softmax(cta, fusion, work, scalars.scale_log2)
         elif warp_idx < roles["correction"].end_warp:
             cute.arch.setmaxregister_decrease(config.correction_regs)
-            self.run_correction(cta, lse, fusion, work, scalars.scale_log2)
+            self.run_correction(cta, outputs.lse, fusion, work, scalars.scale_log2)
         else:
             cute.arch.setmaxregister_decrease(config.other_regs)
             if warp_idx == roles["mma"].first_warp:
                 MmaRole(config, self.mma_port(cta), fusion).run(work)
             if warp_idx == roles["load"].first_warp:
-                LoadRole(config, self.load_port(cta, maps), fusion).run(work)
+                LoadRole(config, self.load_port(cta, maps, work), fusion).run(work)
             if warp_idx == roles["store"].first_warp:
-                StoreRole(self.store_port(cta, maps)).run(work)
+                StoreRole(config, self.store_port(cta, maps, outputs, work)).run(work)
+            if warp_idx == roles["tail"].first_warp:
+                _, _, smem_v = load_buffers(cta)
+                TailRole(config, TailPort(smem_v, edges["kv"], edges["cut_v"], cta.cut_tile), fusion).run(work)
 
-    def work(self, maps: TensorMaps, scalars: Scalars) -> Work:
+    def work(self, maps: TensorMaps, sequences: Sequences, scalars: Scalars) -> Work:
         """This CTA's coordinates."""
-        sq, _, num_heads, batch = maps.q.shape
-        num_kv_heads = maps.k.shape[2]
-        num_q_blocks = ceil_div(sq, self.config.block_m)
-        block_idx = cute.arch.block_idx()[0]
-        coord = schedule.decode(block_idx, num_q_blocks, num_heads, num_heads * batch, scalars.section_heads)
-        kv_head = coord.head // (num_heads // num_kv_heads)
-        return Work(coord.q_block, coord.head, kv_head, coord.batch, sq, scalars.sk)
+        num_q_rows, _, num_heads, batch = maps.q.shape
+        block_idx, num_rows = cute.arch.block_idx()[0], num_heads * batch
+        coord = schedule.decode(block_idx, scalars.num_q_blocks, num_heads, num_rows, scalars.section_heads)
+        seq, q_block = sequences.find(coord.batch, coord.q_block, num_q_rows, self.config.block_m)
+        return Work(
+            q_block=q_block,
+            head=coord.head,
+            kv_head=coord.head // (num_heads // maps.k.shape[2]),
+            seq=seq,
+            q_rows=sequences.q_rows(seq, coord.batch, num_q_rows),
+            k_rows=sequences.k_rows(seq, coord.batch, scalars.num_k_rows),
+        )
 
     def storage_type(self, mmas: Mmas) -> Any:
         """The shared memory of a CTA; sizes as in Config.smem_bytes, which the CPU checks."""
@@ -161,17 +193,21 @@ class FmhaForward:
 
         return Storage
 
-    def load_port(self, cta: Cta, maps: TensorMaps) -> LoadPort:
-        mmas = cta.mmas
+    def load_port(self, cta: Cta, maps: TensorMaps, work: Work) -> LoadPort:
+        mmas, q_begin, k_begin = cta.mmas, work.q_rows.begin, work.k_rows.begin
         smem_q, smem_k, smem_v = load_buffers(cta)
         qk, pv = mmas.qk.get_slice(0), mmas.pv.get_slice(0)
         m, n, d = mmas.qk_tiler
+        q, k = (cute.domain_offset((begin, 0, 0, 0), x) for begin, x in ((q_begin, maps.q), (k_begin, maps.k)))
+        v = cute.domain_offset((0, k_begin, 0, 0), maps.v)
         return LoadPort(
-            q=TmaTile(maps.q_atom, qk.partition_A(cute.flat_divide(maps.q, (m, d))), smem_q),
-            k=TmaTile(maps.k_atom, qk.partition_B(cute.flat_divide(maps.k, (n, d))), smem_k),
-            v=TmaTile(maps.v_atom, pv.partition_B(cute.flat_divide(maps.v, (d, n))), smem_v),
+            q=TmaTile(maps.q_atom, qk.partition_A(cute.flat_divide(q, (m, d))), smem_q),
+            k=TmaTile(maps.k_atom, qk.partition_B(cute.flat_divide(k, (n, d))), smem_k),
+            v=TmaTile(maps.v_atom, pv.partition_B(cute.flat_divide(v, (d, n))), smem_v),
             q_edge=cta.edges["q"],
             kv_edge=cta.edges["kv"],
+            cut_v_edge=cta.edges["cut_v"],
+            cut_tile=cta.cut_tile,
         )
 
     def mma_port(self, cta: Cta) -> MmaPort:
@@ -201,9 +237,10 @@ class FmhaForward:
             o_edge=cta.edges["o"],
         )
 
-    def store_port(self, cta: Cta, maps: TensorMaps) -> StorePort:
-        gmem = cute.flat_divide(maps.o, cta.mmas.pv_tiler[:2])
-        return StorePort(maps.o_atom, gmem, o_buffer(cta), cta.edges["out"])
+    def store_port(self, cta: Cta, maps: TensorMaps, outputs: Outputs, work: Work) -> StorePort:
+        o = cute.domain_offset((work.q_rows.begin, 0, 0, 0), maps.o)
+        tiles = cute.flat_divide(o, cta.mmas.pv_tiler[:2])
+        return StorePort(maps.o_atom, tiles, o_buffer(cta), outputs.o, cta.edges["out"])
 
     @cute.jit
     def run_softmax(self, cta: Cta, fusion: Any, work: Work, scale_log2: Float32) -> None:

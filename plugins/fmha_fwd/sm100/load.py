@@ -2,7 +2,9 @@
 """The load warp: Q once, then K and V tile by tile, by TMA.
 
 Called by: kernel.py. Fills edges "q" and "kv" in the order in which the mma warp drains them:
-Q0 K0 Q1 V0 K1 V1 ... Out-of-range rows arrive as zeros (tensor-map bounds), so no tail code is needed.
+Q0 K0 Q1 V0 K1 V1 ... Rows past the end of a tensor arrive as zeros (tensor-map bounds). Rows past the end of a sequence
+may hold anything: in Q they make rows of O that nobody stores, in K scores that the mask hides, but in V a NaN would
+reach O as 0 * NaN. So the V tile that a sequence's end cuts goes to the tail role by "cut_v", and "kv" is filled there.
 """
 
 from __future__ import annotations
@@ -12,9 +14,10 @@ from typing import Any
 
 import cutlass
 import cutlass.cute as cute
+from cutlass import Int32
 from cutlass.block import block_copy
 
-from opdeck.core.kernels.pipelines import lane_slot, ring_slot
+from opdeck.core.kernels.pipelines import Slot, lane_slot, ring_slot
 from opdeck.plugins.fmha_fwd.sm100.config import Config
 from opdeck.plugins.fmha_fwd.sm100.work import Work, span
 
@@ -37,6 +40,9 @@ class LoadPort:
     v: TmaTile
     q_edge: Any
     kv_edge: Any
+    cut_v_edge: Any
+    cut_tile: Int32
+    """Of V; -1: there is none."""
 
 
 class LoadRole:
@@ -58,36 +64,48 @@ class LoadRole:
             self.load_k(work, begin, 0)
             if second.count > 0:
                 self.load_q(work, 1)
-            self.load_v(work, begin, 1)
-            for tile in cutlass.range(begin + 1, end, unroll=1):
+            for tile in cutlass.range(begin, end, unroll=1):
                 use = 2 * (tile - begin)
-                self.load_k(work, tile, use)
                 self.load_v(work, tile, use + 1)
+                if tile + 1 < end:
+                    self.load_k(work, tile + 1, use + 2)
 
     @cute.jit
     def load_q(self, work: Work, tile_idx: int) -> None:
-        source = self.port.q.gmem[None, None, None, work.q_tile(tile_idx), 0, work.head, work.batch]
+        source = self.port.q.gmem[None, None, None, work.q_tile(tile_idx), 0, work.head, work.q_rows.batch]
         slot = lane_slot(tile_idx, 0).producer
         self.copy(self.port.q, source, self.port.q_edge, slot)
 
     @cute.jit
-    def load_k(self, work: Work, tile: cutlass.Int32, use: cutlass.Int32) -> None:
-        source = self.port.k.gmem[None, None, None, tile, 0, work.kv_head, work.batch]
+    def load_k(self, work: Work, tile: Int32, use: Int32) -> None:
+        source = self.port.k.gmem[None, None, None, tile, 0, work.kv_head, work.k_rows.batch]
         slot = ring_slot(self.config.kv_stages, use).producer
         self.copy(self.port.k, source, self.port.kv_edge, slot)
 
     @cute.jit
-    def load_v(self, work: Work, tile: cutlass.Int32, use: cutlass.Int32) -> None:
-        source = self.port.v.gmem[None, None, None, 0, tile, work.kv_head, work.batch]
+    def load_v(self, work: Work, tile: Int32, use: Int32) -> None:
+        source = self.port.v.gmem[None, None, None, 0, tile, work.kv_head, work.k_rows.batch]
         slot = ring_slot(self.config.kv_stages, use).producer
-        self.copy(self.port.v, source, self.port.kv_edge, slot)
+        if tile == self.port.cut_tile:
+            # Waits for the stage without promising bytes to its barrier: they arrive at that of "cut_v".
+            self.port.kv_edge.sync_object_empty.wait(slot.index, slot.phase)
+            cut_slot = lane_slot(0, 0).producer
+            self.port.cut_v_edge.producer_acquire(cut_slot)
+            copy_tile(self.port.v, source, slot.index, self.port.cut_v_edge.producer_get_barrier(cut_slot))
+        else:
+            self.copy(self.port.v, source, self.port.kv_edge, slot)
 
     @cute.jit
-    def copy(self, operand: TmaTile, source: cute.Tensor, edge: Any, slot: Any) -> None:
+    def copy(self, operand: TmaTile, source: cute.Tensor, edge: Any, slot: Slot) -> None:
         edge.producer_acquire(slot)
-        block_copy(
-            operand.atom,
-            cute.group_modes(source, 0, 3),
-            cute.group_modes(operand.smem[None, None, None, slot.index], 0, 3),
-            tma_bar_ptr=edge.producer_get_barrier(slot),
-        )
+        copy_tile(operand, source, slot.index, edge.producer_get_barrier(slot))
+
+
+@cute.jit
+def copy_tile(operand: TmaTile, source: cute.Tensor, stage_idx: Any, barrier: cute.Pointer) -> None:
+    block_copy(
+        operand.atom,
+        cute.group_modes(source, 0, 3),
+        cute.group_modes(operand.smem[None, None, None, stage_idx], 0, 3),
+        tma_bar_ptr=barrier,
+    )

@@ -80,7 +80,7 @@ class SoftmaxRole:
                 use = tile - tiles.begin
                 scores = self.load_scores(use)
                 key = tile * self.config.tile_n
-                apply_mask(self.fusion, scores, Coords(work.batch, work.head, q, key, work.sq, work.sk))
+                apply_mask(self.fusion, scores, Coords(work.seq, work.head, q, key, work.sq, work.sk))
                 # No polynomial here: it would turn a hidden -inf into a small number.
                 exp2 = Exp2(scale_log2, 0)
                 row_max, row_sum = self.finish(scores, max_of(scores), (row_max, row_sum), use, exp2)

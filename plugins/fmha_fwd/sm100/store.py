@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The store warp: O of each query tile from shared to global memory by TMA.
+"""The store warp: O of each query tile from shared to global memory.
 
-Called by: kernel.py. Drains "out". Rows past Sq lie outside the tensor map's bounds and are not written.
+Called by: kernel.py. Drains "out". Whole tiles go by TMA; rows past the end of O lie outside the tensor map's bounds and
+are not written. A tile that its sequence's end cuts goes row by row: behind it lie rows of others.
 """
 
 from __future__ import annotations
@@ -11,38 +12,69 @@ from typing import Any
 
 import cutlass
 import cutlass.cute as cute
+from cutlass import Int32
 from cutlass.block import block_copy
 
+from opdeck.core.fusion.intmath import max_
 from opdeck.core.kernels.pipelines import lane_slot
-from opdeck.plugins.fmha_fwd.sm100.config import NUM_Q_TILES
+from opdeck.plugins.fmha_fwd.sm100.config import NUM_Q_TILES, Config
 from opdeck.plugins.fmha_fwd.sm100.work import Work
+
+WARP_LANES = 32
+STORE_BITS = 128
 
 
 @dataclass(frozen=True)
 class StorePort:
-    """gmem (128, D, q tile, 1, head, batch), smem (128, D, 2 tiles)."""
+    """tiles (128, D, q tile, 1, head, batch) of the sequence, by TMA; smem (128, D, 2 tiles); o (B, Sq, Hq, D)."""
 
     atom: Any
-    gmem: cute.Tensor
+    tiles: cute.Tensor
     smem: cute.Tensor
+    o: cute.Tensor
     out_edge: Any
 
 
 class StoreRole:
     """Runs in one warp."""
 
-    def __init__(self, port: StorePort) -> None:
+    def __init__(self, config: Config, port: StorePort) -> None:
+        self.config = config
         self.port = port
 
     @cute.jit
     def run(self, work: Work) -> None:
+        end = work.q_rows.begin + work.sq
         for tile_idx in cutlass.range_constexpr(NUM_Q_TILES):
             self.port.out_edge.consumer_wait(lane_slot(tile_idx, 0))
-            block_copy(
-                self.port.atom,
-                cute.group_modes(self.port.smem[None, None, tile_idx], 0, 2),
-                cute.group_modes(self.port.gmem[None, None, work.q_tile(tile_idx), 0, work.head, work.batch], 0, 2),
-            )
-            cute.arch.cp_async_bulk_commit_group()
+            num_rows = work.sq - work.q_tile(tile_idx) * self.config.tile_m
+            if num_rows < self.config.tile_m and end < self.port.o.shape[1]:
+                self.store_rows(work, tile_idx, max_(num_rows, Int32(0)))
+            else:
+                self.store_tile(work, tile_idx)
         # The CTA's shared memory must outlive the reads of the copies.
         cute.arch.cp_async_bulk_wait_group(0, read=True)
+
+    @cute.jit
+    def store_tile(self, work: Work, tile_idx: int) -> None:
+        target = self.port.tiles[None, None, work.q_tile(tile_idx), 0, work.head, work.q_rows.batch]
+        block_copy(
+            self.port.atom,
+            cute.group_modes(self.port.smem[None, None, tile_idx], 0, 2),
+            cute.group_modes(target, 0, 2),
+        )
+        cute.arch.cp_async_bulk_commit_group()
+
+    @cute.jit
+    def store_rows(self, work: Work, tile_idx: int, num_rows: Int32) -> None:
+        """The first num_rows rows of a tile, 16 bytes a lane at a time."""
+        elems_per_store = STORE_BITS // self.port.o.element_type.width
+        stores_per_row = self.config.head_dim // elems_per_store
+        source = cute.flat_divide(self.port.smem[None, None, tile_idx], (1, elems_per_store))
+        target = cute.flat_divide(self.port.o[work.q_rows.batch, None, work.head, None], (1, elems_per_store))
+        first_row = work.q_rows.begin + work.q_tile(tile_idx) * self.config.tile_m
+        elems = cute.make_rmem_tensor(cute.make_layout((1, elems_per_store)), self.port.o.element_type)
+        for i in cutlass.range(cute.arch.lane_idx(), num_rows * stores_per_row, WARP_LANES, unroll=1):
+            row, part = i // stores_per_row, i % stores_per_row
+            cute.autovec_copy(source[None, None, row, part], elems)
+            cute.autovec_copy(elems, target[None, None, first_row + row, part])

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """What one CTA has to do: its coordinates, and the K tiles that each of its two query tiles must visit.
 
-Called by: kernel.py makes one Work a CTA; every role reads it.
+Called by: sequences.py makes one Work a CTA; every role reads it.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from opdeck.core.fusion.intmath import max_, min_
+from opdeck.core.fusion.intmath import floor_div, max_, min_
 from opdeck.plugins.fmha_fwd.sm100.config import NUM_Q_TILES, Config
 
 
@@ -28,15 +28,44 @@ class TileRange:
 
 
 @dataclass(frozen=True)
+class Rows:
+    """Where a sequence lies in a tensor: rows [begin, begin + count) of the entry `batch` of dim 0."""
+
+    batch: Any
+    begin: Any
+    count: Any
+
+
+@dataclass(frozen=True)
 class Work:
-    """Coordinates of a CTA. `q_block` counts blocks of 2 x 128 query rows; sq and sk are the sequence lengths."""
+    """Coordinates of a CTA. `q_block` counts blocks of 2 x 128 query rows of sequence `seq`; q_rows and k_rows are
+    those of the sequence in Q, O and LSE, and in K and V."""
 
     q_block: Any
     head: Any
     kv_head: Any
-    batch: Any
-    sq: Any
-    sk: Any
+    seq: Any
+    q_rows: Rows
+    k_rows: Rows
+
+    @property
+    def sq(self) -> Any:
+        return self.q_rows.count
+
+    @property
+    def sk(self) -> Any:
+        return self.k_rows.count
+
+    def exists(self, config: Config) -> Any:
+        """Whether the CTA has a query row at all."""
+        return self.q_block * config.block_m < self.sq
+
+    def cut_tile(self, config: Config, num_k_rows: Any) -> Any:
+        """The K tile that ends beyond the sequence, in rows that K and V have; -1 when there is none."""
+        tile = floor_div(self.sk, config.tile_n)
+        ends_inside = (self.k_rows.begin + self.sk < num_k_rows) * 1
+        is_cut = (tile * config.tile_n < self.sk) * ends_inside
+        return (tile + 1) * is_cut - 1
 
     def q_tile(self, tile_idx: Any) -> Any:
         """Index along Sq of query tile `tile_idx` (0 or 1) of this CTA."""

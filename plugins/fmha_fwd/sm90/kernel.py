@@ -32,13 +32,16 @@ from opdeck.plugins.fmha_fwd.sm90.mask import TileMask, masked_tiles
 from opdeck.plugins.fmha_fwd.sm90.operands import Operands, TmaTile
 from opdeck.plugins.fmha_fwd.sm90.softmax import OnlineSoftmax, rows_of
 from opdeck.plugins.fmha_fwd.sm90.store import StorePort, StoreRole
+from opdeck.plugins.fmha_fwd.variants import LENGTHS
 from opdeck.plugins.fmha_fwd.sm90.work import Sizes, Work
 
 DTYPES = {"fp16": cutlass.Float16, "bf16": cutlass.BFloat16}
 
 
 def make(variant: Variant) -> Any:
-    """The @cute.jit entry of a variant: entry(q, k, v, o, lse, softmax_scale, *leaves, stream).
+    """The @cute.jit entry of a variant: entry(q, k, v, o, lse, softmax_scale, *lengths, *leaves, stream).
+
+    The lengths (LENGTHS) are those of sequences, and absent: the rows accept no problem that has any.
 
     Raises: ValueError when the variant's config could not run; ArgumentTypeError when its fusion is no Mask.
     """
@@ -54,8 +57,8 @@ def make(variant: Variant) -> Any:
         cta.run(maps, lse, softmax_scale, section_heads, fusion.with_leaves(leaves))
 
     @cute.jit
-    def entry(q: Any, k: Any, v: Any, o: Any, lse: Any, softmax_scale: Any, *leaves_and_stream: Any) -> None:
-        *leaves, stream = leaves_and_stream
+    def entry(q: Any, k: Any, v: Any, o: Any, lse: Any, softmax_scale: Any, *rest: Any) -> None:
+        *leaves, stream = rest[len(LENGTHS) :]
         (batch, sq, num_heads, _), (_, sk, num_kv_heads, _) = q.shape, k.shape
         kv_head_bytes = sk * (2 * config.head_dim * ELEM_BYTES)
         # Never more than there are, so that 32 bits hold every product of the schedule.

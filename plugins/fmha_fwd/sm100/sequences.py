@@ -1,0 +1,94 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Which rows of the tensors a CTA works on: of a batch of equal lengths, or of packed sequences.
+
+Called by: kernel.py. Every warp finds its CTA's Work by itself, so nothing is published and nobody waits.
+Packed, T rows of num_seqs sequences: the host does not know the lengths, so the grid has ceil(T / block_m) + num_seqs
+blocks a head, which is never too few; a CTA finds its sequence by summing blocks, and surplus ones find none.
+Limits: what the tensors of lengths say is not checked, but never leads outside Q, K, V and O: rows are clamped.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import cutlass
+import cutlass.cute as cute
+from cutlass import Int32
+
+from opdeck.core.fusion.intmath import ceil_div, clamp, max_
+from opdeck.plugins.fmha_fwd.sm100.work import Rows
+
+WARP_LANES = 32
+
+
+@dataclass(frozen=True)
+class Sequences:
+    """Lengths in device memory, each absent when its pointer is null: cu_seqlens (num_seqs + 1,), the first row of each
+    packed sequence and the end; seqused (num_seqs,), how many of its rows count."""
+
+    cu_seqlens_q: cute.Tensor
+    cu_seqlens_k: cute.Tensor
+    seqused_q: cute.Tensor
+    seqused_k: cute.Tensor
+
+    @property
+    def num_packed(self) -> Int32:
+        """Packed sequences; -1 when there are none but those of the batch dim."""
+        return Int32(self.cu_seqlens_q.shape[0]) - 1
+
+    def num_q_blocks(self, num_rows: Any, block_m: int) -> Int32:
+        """Blocks a head, of `num_rows` rows of Q: on the host, where an absent tensor has no rows."""
+        return ceil_div(Int32(num_rows), block_m) + max_(self.num_packed, Int32(0))
+
+    @cute.jit
+    def find(self, batch: Int32, q_block: Int32, num_rows: Int32, block_m: int) -> tuple[Int32, Int32]:
+        """(sequence, block of its own) of block `q_block` of the entry `batch` of dim 0. A packed block past the last
+        sequence's has sequence num_packed."""
+        seq, block = batch, q_block
+        if is_given(self.cu_seqlens_q):
+            seq = Int32(0)
+            num_before = Int32(WARP_LANES)  # sequences of a step before the one that is looked for
+            while seq < self.num_packed and num_before == WARP_LANES:
+                ends = self.block_ends(seq, num_rows, block_m)
+                num_before = Int32(cute.arch.popc(cute.arch.vote_ballot_sync(ends <= block)))
+                blocks_before = cute.arch.shuffle_sync(ends, max_(num_before - 1, 0))
+                block = block - cutlass.select_(num_before > 0, blocks_before, Int32(0))
+                seq = seq + num_before
+        return seq, block
+
+    @cute.jit
+    def block_ends(self, first_seq: Int32, num_rows: Int32, block_m: int) -> Int32:
+        """In lane i the blocks of the sequences [first_seq, first_seq + i]."""
+        lane = cute.arch.lane_idx()
+        ends = ceil_div(self.q_rows(first_seq + lane, Int32(0), num_rows).count, block_m)
+        for distance in (1, 2, 4, 8, 16):
+            lower = cute.arch.shuffle_sync_up(ends, distance)
+            ends = ends + cutlass.select_(lane >= distance, lower, Int32(0))
+        return ends
+
+    def q_rows(self, seq: Int32, batch: Int32, num_rows: Int32) -> Rows:
+        begin, count = row_interval(self.cu_seqlens_q, self.seqused_q, seq, num_rows)
+        return Rows(batch, begin, count)
+
+    def k_rows(self, seq: Int32, batch: Int32, num_rows: Int32) -> Rows:
+        begin, count = row_interval(self.cu_seqlens_k, self.seqused_k, seq, num_rows)
+        return Rows(batch, begin, count)
+
+
+@cute.jit
+def row_interval(cu_seqlens: cute.Tensor, seqused: cute.Tensor, seq: Int32, num_rows: Int32) -> tuple[Int32, Int32]:
+    """(first row, number of rows) of sequence `seq` in a tensor of `num_rows` rows; one past the last has none."""
+    begin, count = Int32(0), num_rows
+    if is_given(cu_seqlens):
+        count = Int32(0)
+        if seq + 1 < cu_seqlens.shape[0]:
+            begin = clamp(cu_seqlens[seq], 0, num_rows)
+            count = clamp(cu_seqlens[seq + 1], begin, num_rows) - begin
+    if is_given(seqused) and count > 0:
+        count = clamp(seqused[seq], 0, count)
+    return begin, count
+
+
+def is_given(tensor: cute.Tensor) -> Any:
+    return tensor.iterator.toint() != 0
