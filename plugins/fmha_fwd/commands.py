@@ -30,7 +30,7 @@ from opdeck.core.transfer import to_memory, to_numpy, wait_for
 from opdeck.core.variant import Variant
 from opdeck.core.verify import Errors, compare
 from opdeck.plugins.fmha_fwd import reference
-from opdeck.plugins.fmha_fwd.cases import Shape, expected_macs
+from opdeck.plugins.fmha_fwd.cases import Case, Inputs, Lengths, Shape, expected_macs
 from opdeck.plugins.fmha_fwd.profile import Recorder, lines
 
 Array = npt.NDArray[Any]
@@ -44,6 +44,9 @@ KeyHeadsOption = Annotated[int | None, typer.Option("--h_k", min=0, help="Key he
 QueriesOption = Annotated[int | None, typer.Option("--q", min=0, help="Queries a sequence. Default: k, or 256.")]
 KeysOption = Annotated[int | None, typer.Option("--k", min=0, help="Keys a sequence. Default: q, or 256.")]
 DimOption = Annotated[int, typer.Option("--d", min=1, help="Head dim.")]
+VarlenOption = Annotated[bool, typer.Option("--varlen", help="Packed sequences: b of q and k rows +10 %, -10 %, ...")]
+VarlenQOption = Annotated[str | None, typer.Option("--varlen-q", help="Packed: queries of each sequence, a:b:...")]
+VarlenKOption = Annotated[str | None, typer.Option("--varlen-k", help="The same for keys. Default: those of queries.")]
 DtypeOption = Annotated[str, typer.Option("--dtype", help="fp16 or bf16.")]
 MaskOption = Annotated[str, typer.Option("--mask", help="Of no, residual, causal; a comma-separated list combines.")]
 CausalTypeOption = Annotated[str, typer.Option("--causal-type", help="Queries at the begin (qbegin) or end (qend).")]
@@ -61,10 +64,25 @@ VerboseOption = Annotated[bool, typer.Option("--verbose", help="Show why other v
 
 
 @dataclass(frozen=True)
-class _Run:
-    """What was launched: host inputs, host results, and the seconds of one launch."""
+class _Sizes:
+    """The flags that say how large a problem is."""
 
-    inputs: tuple[Array, Array, Array]
+    b: int | None
+    h: int | None
+    h_k: int | None
+    q: int | None
+    k: int | None
+    d: int
+    varlen: bool
+    varlen_q: str | None
+    varlen_k: str | None
+
+
+@dataclass(frozen=True)
+class _Run:
+    """What was launched: host inputs, host results (B, S, H, D) and (B, H, S), and the seconds of one launch."""
+
+    inputs: Inputs
     o: Array
     lse: Array
     launch_seconds: float
@@ -77,6 +95,9 @@ def run(
     q: QueriesOption = None,
     k: KeysOption = None,
     d: DimOption = 128,
+    varlen: VarlenOption = False,
+    varlen_q: VarlenQOption = None,
+    varlen_k: VarlenKOption = None,
     dtype: DtypeOption = "fp16",
     mask: MaskOption = "no",
     causal_type: CausalTypeOption = "qbegin",
@@ -96,18 +117,18 @@ def run(
     verbose: VerboseOption = False,
 ) -> None:
     """Attention forward on one problem; verified against the float64 oracle. Exit status 1 when it is wrong."""
-    shape = _shape(b, h, h_k, q, k, d)
     fusion = _fusion(mask, causal_type)
+    case = _case(_Sizes(b, h, h_k, q, k, d, varlen, varlen_q, varlen_k), fusion, dtype)
     where = command_device(device, schedule, hazards)
     styles = (init_style_q or init_style, init_style_k or init_style, init_style_v or init_style)
-    inputs = _inputs(shape, dtypes.dtype(dtype, "--dtype").numpy, styles, seed)
+    inputs = _inputs(case, styles, seed)
     variant = _choose(inputs, fusion, where, kernel_filter)
     if verbose:
         _print_refusals(inputs, fusion, where)
     recorder = Recorder(where) if profile else None
     with recorder.recording() if recorder else nullcontext():
         done = _launch(inputs, fusion, where, (warmup_iterations, iterations))
-    is_right = _print_launch(done, variant, where, shape)
+    is_right = _print_launch(done, variant, where, case)
     if recorder and registry.get("fmha_fwd").last_launch is not None:
         _print_profile(variant, recorder.profile())
     if verify:
@@ -124,16 +145,52 @@ def explain(
     q: QueriesOption = None,
     k: KeysOption = None,
     d: DimOption = 128,
+    varlen: VarlenOption = False,
+    varlen_q: VarlenQOption = None,
+    varlen_k: VarlenKOption = None,
     dtype: DtypeOption = "fp16",
     mask: MaskOption = "no",
     causal_type: CausalTypeOption = "qbegin",
     device: DeviceOption = None,
 ) -> None:
     """For each variant of attention forward: whether it accepts the problem, and if not, why."""
-    shape = _shape(b, h, h_k, q, k, d)
-    where = command_device(device, None, None)
-    inputs = _inputs(shape, dtypes.dtype(dtype, "--dtype").numpy, ("n", "n", "n"), seed=0)
-    _print_refusals(inputs, _fusion(mask, causal_type), where)
+    fusion = _fusion(mask, causal_type)
+    case = _case(_Sizes(b, h, h_k, q, k, d, varlen, varlen_q, varlen_k), fusion, dtype)
+    _print_refusals(_inputs(case, ("n", "n", "n"), seed=0), fusion, command_device(device, None, None))
+
+
+def _case(sizes: _Sizes, fusion: Mask | None, dtype: str) -> Case:
+    shape = _shape(sizes.b, sizes.h, sizes.h_k, sizes.q, sizes.k, sizes.d)
+    lengths = Lengths()
+    if sizes.varlen or sizes.varlen_q or sizes.varlen_k:
+        lists = _row_counts("--varlen-q", sizes.varlen_q), _row_counts("--varlen-k", sizes.varlen_k)
+        for name, flag, rows in (("--q", sizes.q, lists[0]), ("--k", sizes.k, lists[1])):
+            if rows is not None and flag is not None:
+                raise ArgumentError(name, flag, "nothing, since its sequences are listed")
+        num_seqs = next((len(rows) for rows in lists if rows is not None), shape.b)
+        q = lists[0] or (lists[1] if sizes.q is None and lists[1] else _uneven(num_seqs, shape.sq))
+        k = lists[1] or (q if sizes.k is None else _uneven(num_seqs, shape.sk))
+        for name, num in (("--varlen-k", len(k)), ("--b", num_seqs if sizes.b is None else sizes.b)):
+            if num != len(q):
+                raise ArgumentError(name, f"{num} sequences", f"{len(q)}")
+        lengths = Lengths(q, k)
+        shape = replace(shape, b=1, sq=sum(q), sk=sum(k))
+    return Case(shape, fusion, dtypes.dtype(dtype, "--dtype").name, lengths=lengths)
+
+
+def _row_counts(flag: str, text: str | None) -> tuple[int, ...] | None:
+    """The numbers of a:b:..."""
+    if text is None:
+        return None
+    if not re.fullmatch(r"\d+(:\d+)*", text):
+        raise ArgumentError(flag, repr(text), "rows of each sequence, a:b:...")
+    return tuple(map(int, text.split(":")))
+
+
+def _uneven(num_seqs: int, mean_rows: int) -> tuple[int, ...]:
+    """num_seqs * mean_rows rows, in sequences 10 % longer and 10 % shorter than the mean in turn."""
+    rows = [mean_rows + (-1) ** seq * mean_rows // 10 for seq in range(num_seqs - 1)]
+    return (*rows, num_seqs * mean_rows - sum(rows)) if num_seqs > 0 else ()
 
 
 def _shape(b: int | None, h: int | None, h_k: int | None, q: int | None, k: int | None, d: int) -> Shape:
@@ -156,14 +213,17 @@ def _fusion(mask: str, causal_type: str) -> Mask | None:
     return None if combined == Residual() else combined
 
 
-def _inputs(shape: Shape, element: Any, styles: tuple[str, str, str], seed: int) -> tuple[Array, Array, Array]:
+def _inputs(case: Case, styles: tuple[str, str, str], seed: int) -> Inputs:
+    """Inputs of the given styles, and outputs that hold NaN."""
+    shape, element = case.shape, dtypes.dtype(case.dtype).numpy
     rng = np.random.default_rng(seed)
     query_shape, key_shape = (shape.b, shape.sq, shape.hq, shape.d), (shape.b, shape.sk, shape.hk, shape.d)
     q, k, v = (
         _fill(extents, style, rng).astype(element)
         for extents, style in zip((query_shape, key_shape, key_shape), styles, strict=True)
     )
-    return q, k, v
+    lse = np.full((shape.b, shape.hq, shape.sq), np.nan, np.float32)
+    return Inputs(q, k, v, np.full(query_shape, np.nan).astype(element), lse, case.lengths.arrays())
 
 
 def _fill(extents: tuple[int, ...], style: str, rng: np.random.Generator) -> Array:
@@ -181,42 +241,42 @@ def _fill(extents: tuple[int, ...], style: str, rng: np.random.Generator) -> Arr
     raise ArgumentError("--init-style", repr(style), "r|1|d|s|n")
 
 
-def _choose(inputs: tuple[Array, ...], fusion: Mask | None, where: Device, kernel_filter: str) -> Variant:
+def _choose(inputs: Inputs, fusion: Mask | None, where: Device, kernel_filter: str) -> Variant:
     try:
         pattern = re.compile(kernel_filter)
     except re.error as error:
         raise ArgumentError("--kernel-filter", repr(kernel_filter), "a regular expression", str(error)) from None
     operator = registry.get("fmha_fwd")
-    arrays = [to_memory(array, where.memory) for array in inputs]
-    problem = operator.problem(*arrays, mask=fusion, device=where)
+    problem = operator.problem(**_in_memory(inputs, where), mask=fusion, device=where)
     variant = operator.select(problem)
     if pattern.search(variant.id) is None:
         raise Unsupported(f"{problem}: --kernel-filter={kernel_filter!r} does not match {variant.id}", [])
     return variant
 
 
-def _launch(
-    inputs: tuple[Array, Array, Array], fusion: Mask | None, where: Device, num_launches: tuple[int, int]
-) -> _Run:
-    """Launches num_launches = (untimed, timed) times into outputs that hold NaN."""
-    q, k, v = (to_memory(array, where.memory) for array in inputs)
-    batch, num_q, num_heads, _ = inputs[0].shape
-    out = to_memory(np.full((*inputs[0].shape[:3], inputs[2].shape[3]), np.nan).astype(inputs[0].dtype), where.memory)
-    lse = to_memory(np.full((batch, num_heads, num_q), np.nan, np.float32), where.memory)
+def _in_memory(inputs: Inputs, where: Device) -> dict[str, Any]:
+    """The arguments of a call, in the memory of a device."""
+    return {name: to_memory(array, where.memory) for name, array in inputs.arguments().items()}
+
+
+def _launch(inputs: Inputs, fusion: Mask | None, where: Device, num_launches: tuple[int, int]) -> _Run:
+    """Launches num_launches = (untimed, timed) times."""
+    arguments = _in_memory(inputs, where)
     operator = registry.get("fmha_fwd")
-    operator.prepare(q, k, v, mask=fusion, out=out, lse=lse, device=where)  # so that no compiling is timed
+    operator.prepare(**arguments, mask=fusion, device=where)  # so that no compiling is timed
     begin = 0.0
     for launch_idx in range(sum(num_launches)):
         if launch_idx == num_launches[0]:
             wait_for(where.memory)
             begin = time.perf_counter()
-        operator(q, k, v, mask=fusion, out=out, lse=lse, device=where)
+        operator(**arguments, mask=fusion, device=where)
     wait_for(where.memory)
     seconds = time.perf_counter() - begin
-    return _Run(inputs, to_numpy(out), to_numpy(lse), seconds / num_launches[1])
+    o, lse = to_numpy(arguments["out"]), to_numpy(arguments["lse"])
+    return _Run(inputs, o.reshape(inputs.o.shape), lse.reshape(inputs.lse.shape), seconds / num_launches[1])
 
 
-def _print_launch(done: _Run, variant: Variant, where: Device, shape: Shape) -> bool:
+def _print_launch(done: _Run, variant: Variant, where: Device, case: Case) -> bool:
     """Prints what ran. False when the kernel did not do the work that its tiles need."""
     is_right = True
     lines = {
@@ -224,12 +284,12 @@ def _print_launch(done: _Run, variant: Variant, where: Device, shape: Shape) -> 
         "arch": variant.arch,
         "device": where.name,
         "config": variant.config_text or "-",
-        "problem": str(shape),
+        "problem": " ".join(filter(None, (str(case.shape), str(case.lengths)))),
         "cubin SHA-256": where.cubin_sha256(variant) or "-",
     }
     report = where.last_report() if registry.get("fmha_fwd").last_launch is not None else None
     if report is not None:
-        wanted_macs = expected_macs(shape, variant)
+        wanted_macs = expected_macs(case, variant)
         is_right = report.mma_macs == wanted_macs
         lines |= {
             "CTAs": str(report.num_ctas),
@@ -253,9 +313,10 @@ def _print_profile(variant: Variant, profile: Profile) -> None:
 
 def _print_errors(done: _Run, fusion: Mask | None) -> bool:
     """Prints how far the results are from the oracle's; whether they are within the tolerances."""
-    q, k, v = done.inputs
-    o, lse = reference.forward(q, k, v, fusion, softmax_scale=q.shape[3] ** -0.5)
-    row = dtypes.by_numpy_name(q.dtype.name)
+    inputs = done.inputs
+    scale = inputs.q.shape[3] ** -0.5
+    o, lse = reference.forward(inputs.q, inputs.k, inputs.v, fusion, scale, inputs.lengths)
+    row = dtypes.by_numpy_name(inputs.q.dtype.name)
     assert row is not None
     assert row.tolerance is not None
     o_errors, lse_errors = compare(done.o, o), compare(done.lse, lse)
@@ -270,9 +331,9 @@ def _print_error(name: str, errors: Errors, tolerance: dtypes.Tolerance) -> None
     print(f"{name + ' error':<18}{errors}  (at most {limits})")
 
 
-def _print_refusals(inputs: tuple[Array, ...], fusion: Mask | None, where: Device) -> None:
+def _print_refusals(inputs: Inputs, fusion: Mask | None, where: Device) -> None:
     operator = registry.get("fmha_fwd")
-    problem = operator.problem(*(to_memory(array, where.memory) for array in inputs), mask=fusion, device=where)
+    problem = operator.problem(**_in_memory(inputs, where), mask=fusion, device=where)
     print(problem)
     rows = [(row.variant.id, "; ".join(row.reasons) or "accepts") for row in operator.explain(problem)]
     print_table(("variant", "accepts, or why not"), rows)

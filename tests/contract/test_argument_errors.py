@@ -27,6 +27,16 @@ def arguments() -> dict[str, Any]:
     return {"q": q, "k": k, "v": k.copy(), "out": np.full(q.shape, 7, BF16), "lse": np.full((2, 4, 16), 7, np.float32)}
 
 
+def packed(**changes: Any) -> dict[str, Any]:
+    """A right call with packed sequences, changed."""
+    call = {name: array[0] for name, array in arguments().items()}
+    return call | {"cu_seqlens_q": int32(0, 9, 16), "cu_seqlens_k": int32(0, 24, 24)} | changes
+
+
+def int32(*values: int) -> np.ndarray:
+    return np.array(values, np.int32)
+
+
 def strided(shape: tuple[int, ...], strides: tuple[int, ...]) -> np.ndarray:
     """An array of zeros with these strides in elements."""
     return np.lib.stride_tricks.as_strided(np.zeros(1 << 16, BF16), shape, [2 * stride for stride in strides])
@@ -69,6 +79,26 @@ def overlapping(step: int) -> dict[str, Any]:
     return {"q": q, "out": out}
 
 
+LENGTHS: list[tuple[dict[str, Any], type[OpdeckError], str]] = [
+    ({"cu_seqlens_q": int32(0, 16)}, ArgumentError, "cu_seqlens_k: got None, want an array, as cu_seqlens_q (packed"),
+    (packed(cu_seqlens_q=None), ArgumentError, "cu_seqlens_q: got None, want an array, as cu_seqlens_k (packed"),
+    (packed(q=np.ones((1, 16, 4, 64), BF16)), ArgumentError, "q: got 4 dims (1, 16, 4, 64), want 3 dims"),
+    (packed(cu_seqlens_k=int32(0, 4)), ArgumentError, "cu_seqlens_k: got num_offsets = 2 in shape (2,), want"),
+    (packed(cu_seqlens_q=int32(), cu_seqlens_k=int32()), ArgumentError, "cu_seqlens_q: got num_offsets = 0, want >= 1"),
+    (packed(cu_seqlens_q=np.array([0, 9, 16])), ArgumentTypeError, "cu_seqlens_q: got dtype int64, want int32"),
+    (packed(seqused_k=int32(1)), ArgumentError, "cu_seqlens_q: got num_offsets = 3, want num_seqs + 1 = 2"),
+    ({"seqused_q": int32(1, 2, 3)}, ArgumentError, "seqused_q: got num_seqs = 3, want b = 2"),
+    (
+        {"seqused_q": int32(1, 2), "seqused_k": int32(1)},
+        ArgumentError,
+        "seqused_k: got num_seqs = 1 in shape (1,), want",
+    ),
+    (
+        {"max_seqlen_q": 9},
+        ArgumentTypeError,
+        "max_seqlen_q: got an argument that fmha_fwd does not have, want no bound",
+    ),
+]
 WRONG: list[tuple[dict[str, Any] | Callable[[], dict[str, Any]], type[OpdeckError], str]] = [
     ({"q": None}, ArgumentTypeError, "q: got NoneType, want a numpy array, a torch tensor"),
     ({"q": [1.0]}, ArgumentTypeError, "q: got list, want a numpy array"),
@@ -153,7 +183,7 @@ WRONG: list[tuple[dict[str, Any] | Callable[[], dict[str, Any]], type[OpdeckErro
 ]
 
 
-@pytest.mark.parametrize(("changes", "kind", "message"), WRONG, ids=[message[:40] for _, _, message in WRONG])
+@pytest.mark.parametrize(("changes", "kind", "message"), WRONG + LENGTHS, ids=[row[2][:40] for row in WRONG + LENGTHS])
 def test_wrong_argument_is_named(changes: Any, kind: type[OpdeckError], message: str) -> None:
     wrong = changes() if callable(changes) else changes
     call = {**arguments(), **wrong}

@@ -108,6 +108,9 @@ def test_permuted() -> None:
     tensor = arrays.view(base(), "x")
     assert tensor.permuted((0, 1, 2)) is tensor
     assert np.array_equal(arrays.as_numpy(tensor.permuted((2, 0, 1))), base().transpose(2, 0, 1))
+    assert np.array_equal(arrays.as_numpy(tensor.permuted((None, 1, 0, 2))), base().swapaxes(0, 1)[None])
+    with pytest.raises(ArgumentError, match=r"x: got 3 dims \(2, 6, 4\), want 2 dims"):
+        tensor.permuted((None, 0, 1))
     with pytest.raises(ArgumentError, match=r"x: got 3 dims \(2, 6, 4\), want 4 dims"):
         tensor.permuted((0, 2, 1, 3))
 

@@ -19,7 +19,7 @@ from opdeck.core.devices.cpu import CpuLauncher
 from opdeck.core.errors import OpdeckError
 from opdeck.core.fusion import Causal
 from opdeck.plugins.fmha_fwd import commands
-from opdeck.plugins.fmha_fwd.cases import Shape
+from opdeck.plugins.fmha_fwd.cases import Lengths, Shape
 
 SMALL = ["--b=1", "--h", "2", "--h_k=1", "--q=5", "--k", "7", "--d=64", "--device=cpu"]
 
@@ -64,6 +64,8 @@ def test_a_wrong_result_fails(spoilt: str, monkeypatch: pytest.MonkeyPatch) -> N
         (["--init-style=x"], "--init-style: got 'x', want r|1|d|s|n"),
         (["--h=3", "--h_k=2"], "q: got hq = 3, want a multiple of hk = 2"),
         (["--device=tpu"], "device: got 'tpu', want cuda:N|"),
+        (["--varlen-q=3:x"], "--varlen-q: got '3:x', want rows of each sequence"),
+        (["--varlen-k=3:4"], "--k: got 7, want nothing"),
         (["--kernel-filter=sm100"], "--kernel-filter='sm100' does not match"),
     ],
 )
@@ -75,7 +77,7 @@ def test_wrong_values_are_named(flags: list[str], message: str) -> None:
 
 def test_unknown_flags_and_errors_of_the_process() -> None:
     command = [sys.executable, "-c", "from opdeck.core.cli import main; main()", "run", "fmha_fwd"]
-    unknown = subprocess.run([*command, "--varlen"], capture_output=True, text=True, check=False)
+    unknown = subprocess.run([*command, "--no-such-flag"], capture_output=True, text=True, check=False)
     assert unknown.returncode == 2
     assert "No such option" in unknown.stderr
     wrong = subprocess.run([*command, *SMALL, "--mask=x"], capture_output=True, text=True, check=False)
@@ -95,6 +97,24 @@ def test_unknown_flags_and_errors_of_the_process() -> None:
 )
 def test_defaults_are_those_of_example_77(given: tuple[Any, ...], shape: Shape) -> None:
     assert commands._shape(*given) == shape
+
+
+def test_varlen_splits_rows_unevenly_and_lists_are_taken_as_they_are() -> None:
+    def lengths(**flags: Any) -> Lengths:
+        sizes = {name: None for name in ("b", "h", "h_k", "q", "k", "varlen_q", "varlen_k")} | {
+            "d": 64,
+            "varlen": False,
+        }
+        case = commands._case(commands._Sizes(**sizes | flags), None, "bf16")
+        if case.lengths.q is not None:
+            assert (case.shape.b, case.shape.sq, case.shape.sk) == (1, sum(case.lengths.q), sum(case.lengths.k))
+        return case.lengths
+
+    assert lengths(b=2, q=100) == Lengths()
+    assert lengths(b=3, q=100, k=200, varlen=True) == Lengths((110, 90, 100), (220, 180, 200))
+    assert lengths(varlen_q="17:0", varlen_k="5:6") == Lengths((17, 0), (5, 6))
+    assert lengths(varlen_k="5:6") == Lengths((5, 6), (5, 6))
+    assert lengths(varlen_q="5:6", k=10) == Lengths((5, 6), (11, 9))
 
 
 def test_masks_combine() -> None:

@@ -47,6 +47,21 @@ def test_oracle_does_not_depend_on_its_blocks(monkeypatch: pytest.MonkeyPatch) -
         np.testing.assert_allclose(a, b, rtol=1e-12)
 
 
+@pytest.mark.parametrize("mask", [None, Causal()], ids=str)
+def test_oracle_of_sequences_is_that_of_each_by_itself(mask: Mask | None) -> None:
+    rng = np.random.default_rng(2)
+    q, (k, v) = rng.normal(size=(1, 12, 2, 4)), rng.normal(size=(2, 1, 14, 1, 4))
+    offsets = {"cu_seqlens_q": np.array([1, 6, 6, 10]), "cu_seqlens_k": np.array([0, 3, 9, 13])}
+    used = {"seqused_q": np.array([5, 3, -1]), "seqused_k": np.array([2, 99, 4])}
+    o, lse = reference.forward(q, k, v, mask, 0.3, offsets | used)
+    want_o, want_lse = reference.forward(q[:, 1:6], k[:, :2], v[:, :2], mask, 0.3)
+    np.testing.assert_allclose(o[:, 1:6], want_o, rtol=1e-12)
+    np.testing.assert_allclose(lse[:, :, 1:6], want_lse, rtol=1e-12)
+    for unused in (slice(0, 1), slice(6, 12)):
+        assert np.isnan(o[:, unused]).all()
+        assert np.isnan(lse[:, :, unused]).all()
+
+
 def test_oracle_survives_huge_logits() -> None:
     q = np.full((1, 1, 1, 2), 1e4)
     k = np.stack([np.full((1, 1, 2), 1e4), np.full((1, 1, 2), -1e4)], axis=1)

@@ -231,6 +231,7 @@ def test_help_shows_the_public_arguments() -> None:
     names = list(inspect.signature(registry.get("fmha_fwd")).parameters)
     assert names == [
         *("q", "k", "v", "mask", "softmax_scale", "return_lse", "out", "lse", "layout"),
+        *("cu_seqlens_q", "cu_seqlens_k", "seqused_q", "seqused_k"),
         *("device", "stream"),
     ]
     assert "Returns out" in (registry.get("fmha_fwd").__doc__ or "")

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """The store warp: O of each query tile from shared to global memory.
 
-Called by: kernel.py. Drains "out". Whole tiles go by TMA; rows past the end of O lie outside the tensor map's bounds and
-are not written. A tile that its sequence's end cuts goes row by row: behind it lie rows of others.
+Called by: kernel.py. Drains "out". Whole tiles go by TMA; rows past the end of O lie outside the tensor map's bounds
+and are not written. A tile that its sequence's end cuts goes row by row: behind it lie rows of others.
 """
 
 from __future__ import annotations

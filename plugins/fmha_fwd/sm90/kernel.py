@@ -32,8 +32,8 @@ from opdeck.plugins.fmha_fwd.sm90.mask import TileMask, masked_tiles
 from opdeck.plugins.fmha_fwd.sm90.operands import Operands, TmaTile
 from opdeck.plugins.fmha_fwd.sm90.softmax import OnlineSoftmax, rows_of
 from opdeck.plugins.fmha_fwd.sm90.store import StorePort, StoreRole
-from opdeck.plugins.fmha_fwd.variants import LENGTHS
 from opdeck.plugins.fmha_fwd.sm90.work import Sizes, Work
+from opdeck.plugins.fmha_fwd.variants import LENGTHS
 
 DTYPES = {"fp16": cutlass.Float16, "bf16": cutlass.BFloat16}
 
