@@ -4,7 +4,8 @@
 Called by: each kernel.py (once, before the CTA-wide barrier); roles use the pipelines through their ports.
 Source: PTX ISA 9.x, "mbarrier" (a wait names the parity of the phase that it waits for), "tcgen05.fence" (mbarriers
 alone do not order tensor-memory work between threads).
-Limits: one CTA a cluster; barriers are initialised by warp 0, so the caller must fence and synchronise the CTA after.
+Limits: in clusters, TMA_UMMA and UMMA_ASYNC edges alone; barriers are initialised by warp 0, so the caller must fence
+and synchronise the cluster after.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ import cutlass.cute as cute
 from cutlass import Int32, pipeline
 from cutlass.experimental.primitives.nvvm_wrapper import Tcgen05Fence, tcgen05_fence
 
-from opdeck.core.kernels.topology import Edge, EdgeKind, Topology
+from opdeck.core.kernels.topology import ClusterShape, Edge, EdgeKind, Topology
 
 
 @dataclass(frozen=True)
@@ -53,6 +54,20 @@ def tmem_after_wait() -> None:
     tcgen05_fence(Tcgen05Fence.AFTER_THREAD_SYNC)
 
 
+def cluster_layout(cluster: ClusterShape) -> cute.Layout:
+    """CTA rank of (CTA of an MMA, MMA along M, MMA along N, 0): what CuTe calls VMNK."""
+    return cute.make_layout((cluster.num_pair_ctas, cluster.num_m // cluster.num_pair_ctas, cluster.num_n, 1))
+
+
+def cluster_barrier(cluster: ClusterShape) -> None:
+    """Joins all threads of the cluster; of the CTA where that is all of it."""
+    if cluster.num_ctas == 1:
+        cute.arch.sync_threads()
+    else:
+        cute.arch.cluster_arrive()
+        cute.arch.cluster_wait()
+
+
 def make_pipelines(topology: Topology, barriers: cute.Pointer) -> dict[str, pipeline.PipelineAsync]:
     """One initialised pipeline an edge, by name. `barriers`: smem, topology.num_barriers x 8 bytes."""
     return {
@@ -71,12 +86,15 @@ def _make_pipeline(topology: Topology, edge: Edge, barriers: cute.Pointer) -> pi
         "defer_sync": True,
     }
     if edge.kind is EdgeKind.TMA_UMMA:
-        return pipeline.PipelineTmaUmma.create(tx_count=edge.stage_bytes, **common)
+        return pipeline.PipelineTmaUmma.create(
+            tx_count=edge.stage_bytes, cta_layout_vmnk=cluster_layout(topology.cluster), **common
+        )
     if edge.kind is EdgeKind.TMA_ASYNC:
-        cluster = cute.make_layout((1, 1, 1, 1))
-        return pipeline.PipelineTmaAsync.create(tx_count=edge.stage_bytes, cta_layout_vmnk=cluster, **common)
+        return pipeline.PipelineTmaAsync.create(
+            tx_count=edge.stage_bytes, cta_layout_vmnk=cluster_layout(topology.cluster), **common
+        )
     if edge.kind is EdgeKind.UMMA_ASYNC:
-        return pipeline.PipelineUmmaAsync.create(**common)
+        return pipeline.PipelineUmmaAsync.create(cta_layout_vmnk=cluster_layout(topology.cluster), **common)
     if edge.kind is EdgeKind.ASYNC_UMMA:
         return pipeline.PipelineAsyncUmma.create(**common)
     return pipeline.PipelineAsync.create(**common)

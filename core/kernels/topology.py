@@ -3,7 +3,7 @@
 
 Called by: each kernel.py, which declares its roles and edges here and hands them to pipelines.py; unit tests.
 Source: PTX ISA 9.x, "mbarrier" (arrival counts), "setmaxnreg" (register budgets, granularity 8, 24..256).
-Limits: one CTA (no cluster-wide edges); imports no CuTe DSL.
+Limits: roles are those of one CTA, the same in every CTA of a cluster; imports no CuTe DSL.
 """
 
 from __future__ import annotations
@@ -18,6 +18,8 @@ REGISTERS_PER_SM = 64 * 1024
 MAX_REGISTERS_PER_THREAD = 255
 MAX_MBARRIER_ARRIVALS = (1 << 20) - 1
 MBARRIER_BYTES = 8
+MAX_CLUSTER_CTAS = 8
+"""The largest cluster of any kernel; 16 need an opt-in of the launch."""
 
 
 class TopologyError(ValueError):
@@ -127,11 +129,37 @@ class Edge:
 
 
 @dataclass(frozen=True)
+class ClusterShape:
+    """CTAs of a cluster along M and N. `num_pair_ctas` neighbours along M, 1 or 2, share each tcgen05.mma."""
+
+    num_m: int = 1
+    num_n: int = 1
+    num_pair_ctas: int = 1
+
+    @property
+    def num_ctas(self) -> int:
+        return self.num_m * self.num_n
+
+    @property
+    def num_mmas_of_operands(self) -> int:
+        """MMAs that read what one CTA's TMA loads, when A goes to all CTAs along N and B to all along M."""
+        return self.num_n + self.num_m // self.num_pair_ctas - 1
+
+    def check(self) -> None:
+        """Raises TopologyError unless pairs tile the cluster and the cluster is one that every GPU can launch."""
+        if self.num_pair_ctas not in (1, 2) or self.num_m % self.num_pair_ctas:
+            raise TopologyError(f"cluster {self}: want num_pair_ctas 1|2, and num_m a multiple of it")
+        if not 1 <= self.num_ctas <= MAX_CLUSTER_CTAS:
+            raise TopologyError(f"cluster {self}: {self.num_ctas} CTAs, want 1..{MAX_CLUSTER_CTAS}")
+
+
+@dataclass(frozen=True)
 class Topology:
     """The pipeline graph of one CTA. Two mbarriers a stage, laid out edge after edge."""
 
     roles: RoleTable
     edges: tuple[Edge, ...]
+    cluster: ClusterShape = ClusterShape()
 
     def __getitem__(self, name: str) -> Edge:
         for edge in self.edges:
@@ -158,9 +186,9 @@ class Topology:
         producer_threads = self.roles[edge.producer].group_threads
         consumer_threads = self.roles[edge.consumer].group_threads
         return {
-            EdgeKind.TMA_UMMA: (1, 1),
+            EdgeKind.TMA_UMMA: (1, self.cluster.num_mmas_of_operands),
             EdgeKind.TMA_ASYNC: (1, consumer_threads // WARP_THREADS),
-            EdgeKind.UMMA_ASYNC: (1, consumer_threads),
+            EdgeKind.UMMA_ASYNC: (1, consumer_threads * self.cluster.num_pair_ctas),
             EdgeKind.ASYNC: (producer_threads, consumer_threads),
             EdgeKind.ASYNC_UMMA: (producer_threads, 1),
         }[edge.kind]
@@ -168,6 +196,7 @@ class Topology:
     def check(self) -> None:
         """Raises TopologyError unless each edge joins two known roles that its kind can serve."""
         self.roles.check()
+        self.cluster.check()
         names = [edge.name for edge in self.edges]
         if len(set(names)) != len(names):
             raise TopologyError(f"edges {names}: a name occurs twice")

@@ -39,8 +39,47 @@ class Kernel:
 
 FUSIONS: tuple[Fusion | None, ...] = (None, Relu(), Gelu(), Silu(), GatedSilu())
 
+_SM100 = "opdeck.plugins.mx_gemm.sm100.kernel:make"
+_ARCHS = ("sm_100a", "sm_103a")
+_D_FORMATS = ("fp16", "bf16", "fp32")
+# Elements of 8, 6 and 4 bits in any mix, by an MMA that takes each in a byte.
+_MIXED = tuple(
+    (a.name, b.name)
+    for a in FORMATS
+    for b in FORMATS
+    if a.scale_name == b.scale_name == "e8m0" and not a.bits == b.bits == 4
+)
+# By an MMA that takes packed elements of 4 bits, twice as fast.
+_PACKED = (("mxfp4", "mxfp4"), ("nvfp4", "nvfp4"))
+_PACKED_PITCH_ELEMS = 32
+
+_TILE = {"ab_stages": 5, "d_stages": 2, "band_tiles": 8}
+# One CTA a tile. 148 SMs: a persistent grid fills a B200; more SMs would idle.
+_ONE_CTA = _TILE | {"mma_m": 128, "mma_n": 128, "cluster_m": 1, "cluster_n": 1, "max_clusters": 148}
+# Two CTAs a tile, each with half of the rows: half of the traffic to shared memory an MMA.
+_TWO_CTAS = _TILE | {"mma_m": 256, "mma_n": 256, "cluster_m": 2, "cluster_n": 1, "max_clusters": 74}
+# From this size on the large tiles keep nearly all SMs busy: 64 pairs.
+_LARGE = (Rule("m", "ge", (2048,)), Rule("n", "ge", (2048,)))
+# The MMA's last 64 of K may be half past the end; the kernel clears the scales of that half in the CTA of the mma warp
+# only, and so a pair takes whole ones.
+_WHOLE_MMAS = (Rule("k", "multiple_of", (64,)),)
+
 # In priority order.
-KERNELS: tuple[Kernel, ...] = ()
+KERNELS: tuple[Kernel, ...] = (
+    Kernel(_SM100, _ARCHS, _MIXED, _D_FORMATS, _TWO_CTAS, accept=_LARGE, slug="2cta"),
+    Kernel(_SM100, _ARCHS, _MIXED, _D_FORMATS, _ONE_CTA),
+    Kernel(
+        _SM100,
+        _ARCHS,
+        _PACKED,
+        _D_FORMATS,
+        _TWO_CTAS,
+        accept=(*_LARGE, *_WHOLE_MMAS),
+        slug="2cta",
+        pitch_elems=_PACKED_PITCH_ELEMS,
+    ),
+    Kernel(_SM100, _ARCHS, _PACKED, _D_FORMATS, _ONE_CTA, pitch_elems=_PACKED_PITCH_ELEMS),
+)
 
 REFERENCE_FACTORY = "opdeck.plugins.mx_gemm.reference:make"
 

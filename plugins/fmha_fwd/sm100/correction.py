@@ -16,8 +16,8 @@ import cutlass.cute as cute
 from cutlass import Float32, Int32
 
 from opdeck.core.kernels.pipelines import lane_slot, tmem_after_wait, tmem_before_signal
+from opdeck.core.kernels.tmem_tile import RowChunks, tmem_tensor
 from opdeck.plugins.fmha_fwd.sm100.config import NUM_Q_TILES, Config
-from opdeck.plugins.fmha_fwd.sm100.tmem_tile import RowChunks, tmem_tensor
 from opdeck.plugins.fmha_fwd.sm100.work import TileRange, Work, span
 
 LN2 = 0.6931471805599453

@@ -23,6 +23,7 @@ from opdeck.core.fusion import Residual
 from opdeck.core.fusion.intmath import min_
 from opdeck.core.kernels import schedule
 from opdeck.core.kernels.pipelines import make_pipelines, tmem_after_wait, tmem_before_signal
+from opdeck.core.kernels.tmem_tile import tmem_tensor
 from opdeck.core.variant import Variant
 from opdeck.plugins.fmha_fwd.sm100.config import ELEM_BYTES, NUM_Q_TILES, STATS_PER_ROW, Config
 from opdeck.plugins.fmha_fwd.sm100.correction import CorrectionPort, CorrectionRole
@@ -33,7 +34,6 @@ from opdeck.plugins.fmha_fwd.sm100.sequences import Sequences
 from opdeck.plugins.fmha_fwd.sm100.softmax import SoftmaxPort, SoftmaxRole
 from opdeck.plugins.fmha_fwd.sm100.store import StorePort, StoreRole
 from opdeck.plugins.fmha_fwd.sm100.tail import TailPort, TailRole
-from opdeck.plugins.fmha_fwd.sm100.tmem_tile import tmem_tensor
 from opdeck.plugins.fmha_fwd.sm100.work import Work
 from opdeck.plugins.fmha_fwd.variants import LENGTHS
 

@@ -23,9 +23,9 @@ from cutlass import Float32, Int32
 from opdeck.core.fusion.base import Coords
 from opdeck.core.kernels.masking import apply_mask
 from opdeck.core.kernels.pipelines import lane_slot, tmem_after_wait, tmem_before_signal
+from opdeck.core.kernels.tmem_tile import RowChunks, RowChunksWithMax
 from opdeck.plugins.fmha_fwd.sm100.config import Config
 from opdeck.plugins.fmha_fwd.sm100.exp2 import exp2_chunk
-from opdeck.plugins.fmha_fwd.sm100.tmem_tile import RowChunks, RowChunksWithMax
 from opdeck.plugins.fmha_fwd.sm100.work import Work
 
 CHUNK_COLS = 32

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Chunks of tensor memory between a warpgroup's registers and its 128 lanes, one row a thread.
 
-Called by: softmax.py, correction.py.
+Called by: the roles of sm100 kernels that read or write tensor memory.
 Source: PTX ISA 9.x, "tcgen05.ld/st", shape .32x32b: thread t of warp w reaches lane 32 (w % 4) + t.
 """
 

@@ -1,0 +1,133 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The mma warp: scale factors from shared to tensor memory, then D += A B over the tiles of K.
+
+Called by: kernel.py. Drains "ab", fills "acc". One set of scale columns is enough: tcgen05.cp and tcgen05.mma of a
+thread run in the order of issue.
+The end of K: MMAs past it are not issued, so that the scales that would lie there are never read. An MMA of 4-bit
+elements takes 64 of K, and K is a multiple of 32: of the last one half may lie past K. Its elements arrive as zeros,
+but its scales are whatever stands in the buffer, NaN perhaps: they are cleared in shared memory first.
+Source: PTX ISA 9.x, "tcgen05.mma", "tcgen05.cp", "tcgen05 memory consistency: pipelined instructions".
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import cutlass
+import cutlass.cute as cute
+from cutlass import Int32, Uint32, pipeline
+from cutlass.block import block_copy
+from cutlass.cute.nvgpu import tcgen05
+from cutlass.cutlass_dsl import extract_mlir_values, new_from_mlir_values
+
+from opdeck.core.kernels.pipelines import tmem_after_wait
+from opdeck.plugins.mx_gemm.sm100.config import MMAS_PER_K_TILE, NUM_ACCUMULATORS, SCALE_WORD_BLOCKS, Config
+from opdeck.plugins.mx_gemm.sm100.work import Work
+
+
+@dataclass(frozen=True)
+class ScalePort:
+    """Scales of one operand: the copy from smem (MMA, MMA_MN, MMA_K, stage) to tensor memory (MMA, MMA_MN, MMA_K).
+
+    words: the same smem as words of four scales of a row (row in chunk, word along K, chunk of 128 rows, stage)."""
+
+    copy: Any
+    words: cute.Tensor
+    smem: cute.Tensor
+    tmem: cute.Tensor
+
+
+@dataclass(frozen=True)
+class MmaPort:
+    """a, b: tcgen05 fragments (MMA, MMA_MN, MMA_K, stage); acc (MMA, MMA_M, MMA_N) in tensor memory,
+    the first of the accumulators."""
+
+    tiled_mma: Any
+    a: cute.Tensor
+    b: cute.Tensor
+    a_scale: ScalePort
+    b_scale: ScalePort
+    acc: cute.Tensor
+    ab_edge: Any
+    acc_edge: Any
+
+
+class MmaRole:
+    """Runs in one warp of the CTA that leads an MMA; tcgen05 instructions are issued by one elected lane."""
+
+    def __init__(self, config: Config, port: MmaPort) -> None:
+        self.config = config
+        self.port = port
+
+    @cute.jit
+    def run(self, work: Work) -> None:
+        port, k_tiles = self.port, work.k_tiles
+        stage = pipeline.make_pipeline_state(pipeline.PipelineUserType.Consumer, self.config.ab_stages)
+        acc_stage = pipeline.make_pipeline_state(pipeline.PipelineUserType.Producer, self.config.acc_stages)
+        tile_count = Int32(0)
+        for _ in cutlass.range(work.cluster_idx, work.grid.count, work.num_clusters, unroll=1):
+            port.acc_edge.producer_acquire(acc_stage)
+            tmem_after_wait()
+            first_col = tile_count % NUM_ACCUMULATORS * self.config.acc_stride_cols
+            acc = cute.make_tensor(port.acc.iterator + first_col, port.acc.layout)
+            for k_tile in cutlass.range(k_tiles.num_whole, unroll=1):
+                port.ab_edge.consumer_wait(stage)
+                self.copy_scales(stage.index)
+                self.multiply(acc, stage.index, k_tile > 0)
+                port.ab_edge.consumer_release(stage)
+                stage.advance()
+            if k_tiles.tail_mmas > 0:
+                port.ab_edge.consumer_wait(stage)
+                if cutlass.const_expr(self.config.mma_blocks > 1):
+                    self.clear_scales_past_k(stage.index, k_tiles.tail_blocks)
+                self.copy_scales(stage.index)
+                self.multiply_tail(acc, stage.index, k_tiles)
+                port.ab_edge.consumer_release(stage)
+                stage.advance()
+            port.acc_edge.producer_commit(acc_stage)
+            acc_stage.advance()
+            tile_count += 1
+
+    @cute.jit
+    def copy_scales(self, stage_idx: Int32) -> None:
+        for scale in (self.port.a_scale, self.port.b_scale):
+            block_copy(scale.copy, scale.smem[None, None, None, stage_idx], scale.tmem)
+
+    @cute.jit
+    def clear_scales_past_k(self, stage_idx: Int32, num_blocks: Int32) -> None:
+        """Clears the scales past K that the last MMA reads; zero bytes are finite scales of either type."""
+        num_kept = num_blocks % SCALE_WORD_BLOCKS
+        if num_blocks % self.config.mma_blocks != 0:
+            kept_bits = (Uint32(1) << Uint32(8 * num_kept)) - Uint32(1)
+            for scale in (self.port.a_scale, self.port.b_scale):
+                words = scale.words[None, num_blocks // SCALE_WORD_BLOCKS, None, stage_idx]
+                for i in cutlass.range_constexpr(cute.size(words) // cute.arch.WARP_SIZE):
+                    word = i * cute.arch.WARP_SIZE + cute.arch.lane_idx()
+                    words[word] = words[word] & kept_bits
+            cute.arch.fence_view_async_shared()
+            cute.arch.sync_warp()
+
+    @cute.jit
+    def multiply(self, acc: cute.Tensor, stage_idx: Int32, accumulate: Any) -> None:
+        for block in cutlass.range_constexpr(MMAS_PER_K_TILE):
+            self.issue(acc, stage_idx, block, True if block > 0 else accumulate)
+
+    @cute.jit
+    def multiply_tail(self, acc: cute.Tensor, stage_idx: Int32, k_tiles: Any) -> None:
+        """The MMAs of a tile that K ends in."""
+        self.issue(acc, stage_idx, 0, k_tiles.num_whole > 0)
+        for block in cutlass.range_constexpr(1, MMAS_PER_K_TILE):
+            if block < k_tiles.tail_mmas:
+                self.issue(acc, stage_idx, block, True)
+
+    @cute.jit
+    def issue(self, acc: cute.Tensor, stage_idx: Int32, block: int, accumulate: Any) -> None:
+        """One MMA, block `block` of the K of a stage."""
+        port = self.port
+        # `set` changes the object in place, which must not outlive the branch that this runs in: work on a copy.
+        tiled_mma = new_from_mlir_values(port.tiled_mma, extract_mlir_values(port.tiled_mma))
+        tiled_mma.set(tcgen05.Field.ACCUMULATE, accumulate)
+        a = [port.a[None, None, block, stage_idx], port.a_scale.tmem[None, None, block]]
+        b = [port.b[None, None, block, stage_idx], port.b_scale.tmem[None, None, block]]
+        cute.gemm(tiled_mma, acc, a, b, acc)
