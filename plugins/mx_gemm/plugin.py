@@ -18,5 +18,9 @@ def opdeck_operators() -> list[Family]:
             rows=variants.rows,
             fusions=variants.FUSIONS,
             fusion_type=Activation,
+            commands={
+                "run": "opdeck.plugins.mx_gemm.commands:run",
+                "explain": "opdeck.plugins.mx_gemm.commands:explain",
+            },
         )
     ]

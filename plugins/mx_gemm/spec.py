@@ -24,7 +24,7 @@ OUTPUT_DTYPES = ("fp16", "bf16", "fp32")
 
 _ELEMENTS = tuple(dict.fromkeys(row.element_name for row in FORMATS))
 _SCALES = tuple(dict.fromkeys(row.scale_name for row in FORMATS))
-_ALIGN_BYTES = 16
+ALIGN_BYTES = 16
 
 
 def _tensor(name: str, dims: tuple[str, ...], symbol: str, dtypes: tuple[str, ...], **more: Any) -> ArgSpec:
@@ -34,7 +34,7 @@ def _tensor(name: str, dims: tuple[str, ...], symbol: str, dtypes: tuple[str, ..
         dims=dims,
         dtype_symbol=symbol,
         dtypes=dtypes,
-        align_bytes=_ALIGN_BYTES,
+        align_bytes=ALIGN_BYTES,
         contiguous_last=True,
         **more,
     )
@@ -124,7 +124,7 @@ def call(
         raise ArgumentError("beta", beta, "0 where there is no c")
     shape = (*a.shape[:-1], b.shape[-2] // columns)
     order = _ORDERS[len(shape)]
-    out = arrays.allocate(a.data, shape, d_format, _ALIGN_BYTES) if out is None else out
+    out = arrays.allocate(a.data, shape, d_format, ALIGN_BYTES) if out is None else out
     inputs = {
         "a": a.elements_view("a").permuted(order),
         "b": b.elements_view("b").permuted(order),

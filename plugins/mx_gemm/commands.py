@@ -1,0 +1,234 @@
+# SPDX-License-Identifier: Apache-2.0
+"""commands.py: `opdeck run mx_gemm` and `opdeck explain mx_gemm`.
+
+Who calls it: opdeck.core.cli, through the family's row in plugin.py.
+"""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+from math import prod
+from typing import Annotated, Any
+
+import numpy as np
+import numpy.typing as npt
+import typer
+
+from opdeck.core import arrays, mx, registry
+from opdeck.core.cli.devices import DeviceOption, HazardsOption, ScheduleOption, command_device
+from opdeck.core.cli.text import print_table
+from opdeck.core.devices import Device
+from opdeck.core.errors import ArgumentError
+from opdeck.core.fusion import Activation
+from opdeck.core.mx.report import accuracy
+from opdeck.core.mx.tensor import K_MULTIPLE
+from opdeck.core.transfer import to_memory, to_numpy, wait_for
+from opdeck.core.variant import Variant
+from opdeck.core.verify import compare
+from opdeck.plugins.mx_gemm import reference
+from opdeck.plugins.mx_gemm.cases import Shape, expected_macs
+from opdeck.plugins.mx_gemm.spec import ALIGN_BYTES, OUTPUT_DTYPES
+from opdeck.plugins.mx_gemm.variants import FUSIONS
+
+Array = npt.NDArray[Any]
+
+MAX_ELEMS = 1 << 33  # of a tensor: what does not fit in memory is a wrong command line, not a wrong result
+
+_FORMAT_NAMES = ", ".join(row.name for row in mx.FORMATS)
+
+RowsOption = Annotated[int, typer.Option("--m", min=1, help="Rows of A and D.")]
+ColumnsOption = Annotated[int, typer.Option("--n", min=1, help="Rows of B, columns of D.")]
+DepthOption = Annotated[int, typer.Option("--k", min=K_MULTIPLE, help="Columns of A and B, a multiple of 32.")]
+BatchOption = Annotated[int, typer.Option("--l", min=1, help="Products of one shape.")]
+AFormatOption = Annotated[str, typer.Option("--a_format", help=f"Of {_FORMAT_NAMES}.")]
+BFormatOption = Annotated[str | None, typer.Option("--b_format", help="The same of B. Default: a_format.")]
+DFormatOption = Annotated[str, typer.Option("--d_format", help=f"Of {', '.join(OUTPUT_DTYPES)}.")]
+AlphaOption = Annotated[float, typer.Option("--alpha", help="What the products are multiplied with.")]
+BetaOption = Annotated[float, typer.Option("--beta", help="What C is multiplied with; 0: there is no C.")]
+BiasOption = Annotated[bool, typer.Option("--bias", help="Add a bias a column.")]
+ActivationOption = Annotated[str, typer.Option("--activation", help="A registered one, such as relu, or none.")]
+SeedOption = Annotated[int, typer.Option("--seed", min=0, help="Of the random inputs.")]
+VerifyOption = Annotated[bool, typer.Option("--verify/--no-verify", help="Compare D with the float64 oracle.")]
+
+
+@dataclass(frozen=True)
+class _Product:
+    """A product and its operands, on the host. activation: of epilogue too."""
+
+    shape: Shape
+    a: Array
+    b: Array
+    formats: tuple[str, str]
+    d_format: str
+    epilogue: reference.Epilogue
+
+    def call(self, memory: str) -> dict[str, Any]:
+        """Arguments of the operator, in that memory, with an output that holds NaN."""
+        a, b = (
+            mx.quantize(to_memory(array, memory), name)
+            for array, name in zip((self.a, self.b), self.formats, strict=True)
+        )
+        epilogue = self.epilogue
+        columns = 1 if epilogue.activation is None else epilogue.activation.num_columns
+        out = np.full((*self.a.shape[:2], self.b.shape[1] // columns), np.nan)
+        arrays = {"c": epilogue.c, "bias": epilogue.bias, "out": _in_rows(out, self.d_format)}
+        placed = {name: to_memory(array, memory) for name, array in arrays.items() if array is not None}
+        scalars = {"alpha": epilogue.alpha, "beta": epilogue.beta, "activation": epilogue.activation}
+        return {"a": a, "b": b, **placed, **scalars}
+
+
+def run(
+    m: RowsOption = 512,
+    n: ColumnsOption = 512,
+    k: DepthOption = 512,
+    l: BatchOption = 1,  # noqa: E741
+    a_format: AFormatOption = "mxfp8_e4m3",
+    b_format: BFormatOption = None,
+    d_format: DFormatOption = "bf16",
+    alpha: AlphaOption = 1.0,
+    beta: BetaOption = 0.0,
+    bias: BiasOption = False,
+    activation: ActivationOption = "none",
+    seed: SeedOption = 0,
+    device: DeviceOption = None,
+    schedule: ScheduleOption = None,
+    hazards: HazardsOption = None,
+    verify: VerifyOption = True,
+) -> None:
+    """Block-scaled GEMM on one problem; verified against the float64 oracle. Exit status 1 when it is wrong."""
+    shape = Shape(m, n, k, l)
+    numbers = _Numbers(np.random.default_rng(seed), d_format)
+    terms = numbers.terms(shape, beta != 0.0, bias)
+    epilogue = reference.Epilogue(alpha, beta, *terms, _activation(activation))
+    a, b = numbers.operands(shape)
+    product = _Product(shape, a, b, (a_format, b_format or a_format), d_format, epilogue)
+    where = command_device(device, schedule, hazards)
+    arguments = product.call(where.memory)
+    variant, seconds = _launch(arguments, where)
+    is_right = _print_launch(product, variant, where, seconds)
+    if verify:
+        is_right &= _print_errors(product, arguments)
+        print("PASS" if is_right else "FAIL")
+    if not is_right:
+        raise typer.Exit(1)
+
+
+def explain(
+    m: RowsOption = 512,
+    n: ColumnsOption = 512,
+    k: DepthOption = 512,
+    l: BatchOption = 1,  # noqa: E741
+    a_format: AFormatOption = "mxfp8_e4m3",
+    b_format: BFormatOption = None,
+    d_format: DFormatOption = "bf16",
+    beta: BetaOption = 0.0,
+    bias: BiasOption = False,
+    activation: ActivationOption = "none",
+    device: DeviceOption = None,
+) -> None:
+    """For each variant of block-scaled GEMM: whether it accepts the problem, and if not, why."""
+    shape = Shape(m, n, k, l)
+    numbers = _Numbers(np.random.default_rng(0), d_format)
+    epilogue = reference.Epilogue(1.0, beta, *numbers.terms(shape, beta != 0.0, bias), _activation(activation))
+    product = _Product(shape, *numbers.operands(shape), (a_format, b_format or a_format), d_format, epilogue)
+    where = command_device(device, None, None)
+    operator = registry.get("mx_gemm")
+    problem = operator.problem(**product.call(where.memory), device=where)
+    print(problem)
+    rows = [(row.variant.id, "; ".join(row.reasons) or "accepts") for row in operator.explain(problem)]
+    print_table(("variant", "accepts, or why not"), rows)
+
+
+class _Numbers:
+    """Random inputs: N(0, 1)."""
+
+    def __init__(self, rng: np.random.Generator, d_format: str) -> None:
+        if d_format not in OUTPUT_DTYPES:
+            raise ArgumentError("--d_format", repr(d_format), "|".join(OUTPUT_DTYPES))
+        self._rng = rng
+        self._d_format = d_format
+
+    def operands(self, shape: Shape) -> tuple[Array, Array]:
+        """A (L, M, K) and B (L, N, K) in fp32."""
+        a, b = (self._normal((shape.num_batches, rows, shape.k)) for rows in (shape.m, shape.n))
+        return a, b
+
+    def terms(self, shape: Shape, with_c: bool, with_bias: bool) -> tuple[Array | None, Array | None]:
+        """C (L, M, N) and the bias (N,), of D's type, or None."""
+        c = _in_rows(self._normal((shape.num_batches, shape.m, shape.n)), self._d_format) if with_c else None
+        return c, _in_rows(self._normal((shape.n,)), self._d_format) if with_bias else None
+
+    def _normal(self, extents: tuple[int, ...]) -> Array:
+        if prod(extents) >= MAX_ELEMS:
+            raise ArgumentError("--l, --m, --n, --k", f"a tensor {extents}", "one of less than 2^33 elements")
+        return self._rng.standard_normal(extents, np.float32)
+
+
+def _in_rows(values: Array, dtype: str) -> Array:
+    """The values in rows that begin multiples of 16 bytes apart, as TMA asks."""
+    placed: Array = arrays.allocate(values, values.shape, dtype, ALIGN_BYTES)
+    placed[...] = values
+    return placed
+
+
+def _activation(name: str) -> Activation | None:
+    known = {row.canonical_name: row for row in (*FUSIONS, *registry.fusions().values()) if isinstance(row, Activation)}
+    if name != "none" and name not in known:
+        raise ArgumentError("--activation", repr(name), "|".join(("none", *known)))
+    return known.get(name)
+
+
+def _launch(arguments: dict[str, Any], where: Device) -> tuple[Variant, float]:
+    """The variant that ran, and the seconds of its launch."""
+    operator = registry.get("mx_gemm")
+    variant = operator.select(operator.problem(**arguments, device=where))
+    operator.prepare(**arguments, device=where)  # so that no compiling is timed
+    wait_for(where.memory)
+    begin = time.perf_counter()
+    operator(**arguments, device=where)
+    wait_for(where.memory)
+    return variant, time.perf_counter() - begin
+
+
+def _print_launch(product: _Product, variant: Variant, where: Device, seconds: float) -> bool:
+    """Prints what ran. False when the kernel did not do the work that its tiles need."""
+    lines = {
+        "variant": variant.id,
+        "arch": variant.arch,
+        "device": where.name,
+        "config": variant.config_text or "-",
+        "problem": str(product.shape),
+        "cubin SHA-256": where.cubin_sha256(variant) or "-",
+    }
+    report, is_right = where.last_report(), True
+    if report is not None:
+        wanted_macs = expected_macs(product.shape, variant)
+        is_right = report.mma_macs == wanted_macs
+        lines |= {
+            "CTAs": str(report.num_ctas),
+            "warp-instructions": str(report.warp_instructions),
+            "MMA MACs": f"{report.mma_macs} (its tiles need {wanted_macs})",
+            "TMA bytes": f"{report.tma_load_bytes} in, {report.tma_store_bytes} out",
+        }
+    lines["time a launch"] = f"{seconds * 1e3:.3f} ms of the host's clock"
+    for name, text in lines.items():
+        print(f"{name:<18}{text}")
+    return is_right
+
+
+def _print_errors(product: _Product, arguments: dict[str, Any]) -> bool:
+    """Prints how far D is from the oracle's and the operands from their numbers; whether D is within its bounds."""
+    for name, original in (("a", product.a), ("b", product.b)):
+        found = accuracy(arguments[name], original)
+        print(
+            f"{name.upper() + ' quantised':<18}max error {found.max_abs:.3e}  / max {found.relative:.3e}  "
+            f"SNR {found.snr_db:.1f} dB, of a block {found.worst_block_snr_db:.1f} dB at least"
+        )
+    a, b = (mx.exact_values(arguments[name]) for name in ("a", "b"))
+    got, want = to_numpy(arguments["out"]), reference.gemm(a, b, product.epilogue)
+    bounds = reference.error_bounds(a, b, product.epilogue, got)
+    with np.errstate(invalid="ignore"):
+        ratio = float((np.abs(got.astype(np.float64) - want) / bounds).max())
+    print(f"{'D error':<18}{compare(got, want)}  {ratio:.3f} of its bound")
+    return ratio <= 1.0
