@@ -93,7 +93,7 @@ def rows(fusions: Sequence[Fusion | None]) -> tuple[Variant, ...]:
         for formats in kernel.formats
         for d_format in kernel.d_formats
         for fusion in fusions
-        if fusion is None  # no kernel applies an activation yet
+        if _num_columns(fusion) == 1  # no kernel stores fewer columns than it computes
     ]
     scales = tuple(dict.fromkeys(row.scale_name for row in FORMATS))
     return (*compiled, *(_reference_row(scale, fusion) for scale in scales for fusion in fusions))
@@ -162,10 +162,15 @@ def _scale_rules(row: MxFormat) -> tuple[Rule, ...]:
 
 def _output_rules(fusion: Fusion | None) -> tuple[Rule, ...]:
     """How many columns D has of those of A B^T."""
-    columns = fusion.num_columns if isinstance(fusion, Activation) else 1
+    columns = _num_columns(fusion)
     if columns == 1:
         return (Rule("n_out", "eq", rhs_field="n"),)
     return Rule("n", "multiple_of", (columns,)), Rule("n_out", "eq", rhs_field="n", rhs_divisor=columns)
+
+
+def _num_columns(fusion: Fusion | None) -> int:
+    """Columns of A B^T that one of D is made of."""
+    return fusion.num_columns if isinstance(fusion, Activation) else 1
 
 
 def _dtype_rule(symbol: str, names: Iterable[str]) -> Rule:

@@ -5,16 +5,15 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from dataclasses import dataclass
-from typing import ClassVar
 
 import numpy as np
 import pytest
+from leaky_activation import Leaky
 
 from opdeck.core import mx, registry
 from opdeck.core.devices import open_device
 from opdeck.core.errors import ArgumentError, ArgumentTypeError
-from opdeck.core.fusion import Activation, Causal, Float32Leaf, GatedSilu, Gelu, Relu, Silu
+from opdeck.core.fusion import Activation, Causal, GatedSilu, Gelu, Relu, Silu
 from opdeck.core.operator import Operator
 from opdeck.plugins.mx_gemm import plugin, reference, variants
 
@@ -79,17 +78,6 @@ def test_refusals() -> None:
         gemm(a, b, activation="relu")
     with pytest.raises(ArgumentTypeError, match=r"activation: .*want None or an Activation"):
         gemm(a, b, activation=Causal())
-
-
-@dataclass(frozen=True)
-class Leaky(Activation):
-    """max(x, slope * x), with a slope given at run time."""
-
-    slope: Float32Leaf = 0.1
-    name: ClassVar[str] = "activations_of_a_test.leaky"
-
-    def activate(self, *columns: np.ndarray) -> np.ndarray:
-        return np.maximum(columns[0], self.slope * columns[0])
 
 
 def test_a_third_party_has_leaves() -> None:

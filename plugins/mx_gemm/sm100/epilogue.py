@@ -69,10 +69,11 @@ class Box:
 class EpilogueRole:
     """Runs in one warpgroup."""
 
-    def __init__(self, config: Config, port: EpiloguePort, terms: Terms) -> None:
+    def __init__(self, config: Config, port: EpiloguePort, terms: Terms, activation: Any) -> None:
         self.config = config
         self.port = port
         self.terms = terms
+        self.activation = activation
         self.element = ELEMENTS[config.d]
 
     @cute.jit
@@ -120,6 +121,7 @@ class EpilogueRole:
                     self.port.acc_edge.consumer_release(stage)
                 scale_values(values, self.terms.alpha)
                 add(values, box, col)
+                self.activate(values)
                 self.stage_chunk(values, box, col)
             cute.arch.fence_view_async_shared()
             cute.arch.sync_warp()
@@ -139,6 +141,10 @@ class EpilogueRole:
         RowChunks(chunk, CHUNK_COLS, self.port.row).load(0, values)
         cute.arch.fence_view_async_tmem_load()
         return values
+
+    def activate(self, values: cute.Tensor) -> None:
+        if self.activation is not None:
+            self.activation.apply(values, values)
 
     def add_nothing(self, values: cute.Tensor, box: Box, col: int) -> None:
         pass

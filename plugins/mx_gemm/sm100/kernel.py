@@ -47,24 +47,25 @@ from opdeck.plugins.mx_gemm.sm100.work import KTiles, TileGrid, Work
 
 
 def make(variant: Variant) -> Callable[..., None]:
-    """The @cute.jit entry of a variant: entry(a, b, a_scale, b_scale, c, bias, d, alpha, beta, stream).
+    """The @cute.jit entry of a variant: entry(a, b, a_scale, b_scale, c, bias, d, alpha, beta, *leaves, stream).
 
     Raises: ValueError when the variant's configuration could not run.
     """
     config = Config.from_mapping(variant.symbol_dtypes, variant.config)
     config.check()
-    gemm = MxGemm(config)
+    gemm = MxGemm(config, variant.fusion)
 
     @cute.kernel
-    def kernel(maps: TensorMaps, terms: Terms, extents: Extents) -> None:
-        gemm.run_cta(maps, terms, extents)
+    def kernel(maps: TensorMaps, terms: Terms, extents: Extents, leaves: Any) -> None:
+        gemm.run_cta(maps, terms, extents, leaves)
 
     @cute.jit
-    def entry(a, b, a_scale, b_scale, c, bias, d, alpha, beta, stream):  # type: ignore[no-untyped-def]
+    def entry(a, b, a_scale, b_scale, c, bias, d, alpha, beta, *leaves_and_stream):  # type: ignore[no-untyped-def]
+        *leaves, stream = leaves_and_stream
         maps = make_tensor_maps(config, make_mma(config), Tensors(a, b, a_scale, b_scale, c, d))
         extents = Extents(*(Int32(extent) for extent in (*a.shape, b.shape[1])))
         num_clusters = min_dsl(gemm.tile_grid(extents).count, config.max_clusters)
-        kernel(maps, Terms(alpha, beta, c.iterator.toint() != 0, bias), extents).launch(
+        kernel(maps, Terms(alpha, beta, c.iterator.toint() != 0, bias), extents, leaves).launch(
             grid=(config.cluster_m, config.cluster_n, num_clusters),
             block=(config.roles.num_threads, 1, 1),
             cluster=(config.cluster_m, config.cluster_n, 1),
@@ -98,8 +99,9 @@ class Cta:
 class MxGemm:
     """What the host function and the kernel of one variant share."""
 
-    def __init__(self, config: Config) -> None:
+    def __init__(self, config: Config, activation: Any) -> None:
         self.config = config
+        self.activation = activation
 
     def tile_grid(self, extents: Extents) -> TileGrid:
         """Cluster tiles of D."""
@@ -109,7 +111,7 @@ class MxGemm:
         return TileGrid(num_m, num_n, extents.num_batches, config.band_tiles)
 
     @cute.jit
-    def run_cta(self, maps: TensorMaps, terms: Terms, extents: Extents) -> None:
+    def run_cta(self, maps: TensorMaps, terms: Terms, extents: Extents, leaves: Any) -> None:
         """Kernel body: shared memory, barriers and tensor memory, then each warp runs its role."""
         config, roles = self.config, self.config.roles
         is_pair = config.num_pair_ctas == 2
@@ -129,7 +131,8 @@ class MxGemm:
         cta = Cta(mma, storage, edges, cute.arch.retrieve_tmem_ptr(Float32, 16, storage.tmem_base.ptr))
 
         if warp_idx < roles["epilogue"].end_warp:
-            EpilogueRole(config, self.epilogue_port(cta, maps), terms).run(work)
+            activation = None if self.activation is None else self.activation.with_leaves(leaves)
+            EpilogueRole(config, self.epilogue_port(cta, maps), terms, activation).run(work)
         if warp_idx == roles["mma"].first_warp and work.pair_idx == 0:
             MmaRole(config, self.mma_port(cta)).run(work)
         if warp_idx == roles["load"].first_warp:
