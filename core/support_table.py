@@ -13,11 +13,11 @@ if TYPE_CHECKING:
     from opdeck.core.registry import Registry
     from opdeck.core.variant import Variant
 
-_HEADER = ("family", "arch", "types", "head dims", "masks")
+_HEADER = ("family", "arch", "types", "head dims", "masks, activations")
 
 
 def support_table(registry: Registry) -> str:
-    """One line a family and arch: its types, head dims ("any" for a reference) and built-in masks."""
+    """One line a family and arch: its types (of A*B each), head dims ("any" for a reference) and fusions."""
     groups: dict[tuple[str, str], list[Variant]] = {}
     for row in registry.variants():
         if "." not in row.fusion_name:  # a third party's mask is not of this table
@@ -25,7 +25,8 @@ def support_table(registry: Registry) -> str:
     lines = [_HEADER, tuple("---" for _ in _HEADER)]
     for (family, arch), rows in groups.items():
         dims = _unique(str(row.static_dims.get("dqk", "any")) for row in rows)
-        lines.append((family, arch, _unique(row.dtype for row in rows), dims, _unique(row.fusion_name for row in rows)))
+        types = _unique(word for row in rows for word in row.dtype.split("*"))
+        lines.append((family, arch, types, dims, _unique(row.fusion_name for row in rows)))
     return "".join(f"| {' | '.join(line)} |\n" for line in lines)
 
 
