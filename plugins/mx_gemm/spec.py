@@ -124,7 +124,10 @@ def call(
         raise ArgumentError("beta", beta, "0 where there is no c")
     shape = (*a.shape[:-1], b.shape[-2] // columns)
     order = _ORDERS[len(shape)]
-    out = arrays.allocate(a.data, shape, d_format, ALIGN_BYTES) if out is None else out
+    if out is None:
+        out = arrays.allocate(a.data, shape, d_format, ALIGN_BYTES)
+    elif arrays.view(out, "out").shape != shape:
+        raise ArgumentError("out", f"shape {arrays.view(out, 'out').shape}", f"{shape}")
     inputs = {
         "a": a.elements_view("a").permuted(order),
         "b": b.elements_view("b").permuted(order),

@@ -13,7 +13,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from opdeck.core import mx
+from opdeck.core import mx, registry
 from opdeck.core.arrays import TensorView
 from opdeck.core.devices import LaunchArgs, open_device
 from opdeck.core.devices.native import NativeDevice, _Frame
@@ -171,3 +171,49 @@ def test_what_is_refused(changes: dict[str, int], verdict: Verdict, device: Nati
     views = views_of(dims, **pitches)
     assert verdict_of_python(views, probe(0), device) == verdict
     assert verdict_of_c(views, probe(0), device) == verdict
+
+
+def operand(rows: int, k: int = 64, name: str = "mxfp8_e4m3", *batch: int) -> mx.MxTensor:
+    return mx.quantize(np.zeros((*batch, rows, k), np.float32), name)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "error", "message"),
+    [
+        ({"a": np.zeros((4, 64))}, ArgumentTypeError, "a: got ndarray, want an MxTensor (opdeck.core.mx.quantize)"),
+        ({"b": operand(4, 96)}, ArgumentError, "b: got K = 96 in shape (4, 96), want K = 64, as a has"),
+        (
+            {"b": operand(4, 64, "mxfp8_e4m3", 2)},
+            ArgumentError,
+            "b: got shape (2, 4, 64), want the batch of a's (5, 64)",
+        ),
+        (
+            {"b": operand(4, 64, "nvfp4")},
+            ArgumentError,
+            "b: got nvfp4, want a format with the scales of a's mxfp8_e4m3",
+        ),
+        ({"beta": 2.0}, ArgumentError, "beta: got 2.0, want 0 where there is no c"),
+        (
+            {"c": np.zeros((5, 8), np.float32)[:, :4]},
+            ArgumentTypeError,
+            "out: got dtype bf16, want fp32, the dtype of c",
+        ),
+        ({"d_format": "fp8"}, ArgumentError, "d_format: got 'fp8', want fp16|bf16|fp32"),
+        ({"bias": np.zeros(5, np.float32), "d_format": "fp32"}, ArgumentError, "bias: got n = 5"),
+        ({"out": np.zeros((5, 5), np.float16)}, ArgumentError, "out: got shape (5, 5), want (5, 4)"),
+        ({"out": np.zeros((5, 4), np.float16)}, ArgumentError, "out: got a stride of 4 elements in dim m"),
+        ({"alpha": float("nan")}, ArgumentError, "alpha: got nan, want a finite number"),
+        ({"scale_a": 1}, ArgumentTypeError, "want a, an opdeck.core.mx.MxTensor of elements and scales"),
+    ],
+)
+def test_a_wrong_argument_is_named(arguments: dict[str, Any], error: type[OpdeckError], message: str) -> None:
+    with pytest.raises(error) as raised:
+        registry.get("mx_gemm")(**{"a": operand(5), "b": operand(4), "device": "cpu", **arguments})
+    assert message in str(raised.value)
+
+
+def test_results_are_rows_that_tma_can_store() -> None:
+    d = registry.get("mx_gemm")(operand(5), operand(3), device="cpu")
+    assert d.shape == (5, 3)
+    assert d.strides[0] % 16 == 0
+    assert not d.any()
