@@ -31,6 +31,7 @@ from opdeck.core.arch import GPU_ARCHS
 from opdeck.core.devices.base import LaunchReport
 from opdeck.core.emulator import tvm_ffi_calls
 from opdeck.core.emulator.arguments import ArgumentMemory, tensor_memory
+from opdeck.core.emulator.explore import Exploration, Outputs, explore
 from opdeck.core.emulator.library import (
     L2_CACHE_BYTES,
     MULTIPROCESSOR_COUNT,
@@ -123,6 +124,19 @@ class Attachment:
         """Lets all later calls touch an array that they know only by address. It is kept alive from here on."""
         tensor = importlib.import_module("cutlass.cute.runtime").from_dlpack(array)
         self._exposed.append((tensor_memory(tensor, name), tensor))
+
+    def explore(self, call: Callable[[], Outputs], seconds: float) -> Exploration:
+        """opdeck.core.emulator.explore, with this schedule set before each call, and as it was at the end."""
+
+        def call_under(schedule: str) -> Outputs:
+            self.schedule = schedule
+            return call()
+
+        schedule_before = self.schedule
+        try:
+            return explore(call_under, seconds)
+        finally:
+            self.schedule = schedule_before
 
     def install(self) -> None:
         """Puts the emulator under the DSL, which this imports."""

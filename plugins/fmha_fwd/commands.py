@@ -21,6 +21,7 @@ import typer
 
 from opdeck.core import dtypes, registry
 from opdeck.core.cli.devices import DeviceOption, HazardsOption, ScheduleOption, command_device
+from opdeck.core.cli.explore import ExploreOption, print_exploration
 from opdeck.core.cli.text import print_table
 from opdeck.core.devices import Device
 from opdeck.core.errors import ArgumentError, Unsupported
@@ -114,6 +115,7 @@ def run(
     kernel_filter: FilterOption = "",
     verify: VerifyOption = True,
     profile: ProfileOption = False,
+    explore: ExploreOption = None,
     verbose: VerboseOption = False,
 ) -> None:
     """Attention forward on one problem; verified against the float64 oracle. Exit status 1 when it is wrong."""
@@ -131,6 +133,8 @@ def run(
     is_right = _print_launch(done, variant, where, case)
     if recorder and registry.get("fmha_fwd").last_launch is not None:
         _print_profile(variant, recorder.profile())
+    if explore is not None:
+        is_right &= print_exploration(where, hazards, explore, lambda device: _outputs(inputs, fusion, device))
     if verify:
         is_right &= _print_errors(done, fusion)
         print("PASS" if is_right else "FAIL")
@@ -274,6 +278,12 @@ def _launch(inputs: Inputs, fusion: Mask | None, where: Device, num_launches: tu
     seconds = time.perf_counter() - begin
     o, lse = to_numpy(arguments["out"]), to_numpy(arguments["lse"])
     return _Run(inputs, o.reshape(inputs.o.shape), lse.reshape(inputs.lse.shape), seconds / num_launches[1])
+
+
+def _outputs(inputs: Inputs, fusion: Mask | None, where: Device) -> tuple[Array, Array]:
+    """O and LSE of one launch."""
+    done = _launch(inputs, fusion, where, (0, 1))
+    return done.o, done.lse
 
 
 def _print_launch(done: _Run, variant: Variant, where: Device, case: Case) -> bool:

@@ -143,6 +143,27 @@ def missing_wait(attachment: Attachment) -> dict[str, Any]:
     return result
 
 
+def exploring(attachment: Attachment) -> dict[str, Any]:
+    """The same kernel under schedules until one shows what is wrong."""
+    result: dict[str, Any] = {}
+    for waits in (True, False):
+        x, y = arrays(COLS)
+        x_cute, y_cute = from_dlpack(x), from_dlpack(y)
+        compiled = cute.compile(reverse, x_cute, y_cute, waits)
+
+        def call(compiled: Any = compiled, x: Any = x_cute, y_cute: Any = y_cute, y: Any = y) -> list[Any]:
+            y[:] = -7
+            compiled(x, y_cute)
+            return [y]
+
+        attachment.hazards = "on" if waits else "off"
+        found = attachment.explore(call, 0.2)
+        result[f"{'with' if waits else 'without'} wait"] = asdict(found)
+        result["schedule after"] = attachment.schedule
+    attachment.hazards = "on"
+    return result
+
+
 def options(attachment: Attachment) -> dict[str, Any]:
     return {
         "again": error_of(lambda: attach("sm_100a")),
@@ -183,7 +204,7 @@ def tvm_ffi(attachment: Attachment) -> dict[str, Any]:
 
 
 if __name__ == "__main__":
-    CASES = [tensors, rows_with_gaps, pointers, missing_wait, options, counters]
+    CASES = [tensors, rows_with_gaps, pointers, missing_wait, exploring, options, counters]
     if importlib.util.find_spec("tvm_ffi") is not None:
         CASES.append(tvm_ffi)
     print(json.dumps({case.__name__: case(ATTACHMENT) for case in CASES}))

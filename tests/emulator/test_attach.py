@@ -85,6 +85,16 @@ def test_pointer_of_unknown_memory_wants_it_exposed():
     assert case["is_right"]
 
 
+def test_exploring_stops_at_the_schedule_that_shows_a_missing_wait():
+    case = cases("sm_100a")["exploring"]
+    assert case["with wait"]["failure"] == ""
+    assert case["with wait"]["schedules"][:3] == ["eager", "lazy", "random:1"]
+    assert case["with wait"]["num_orders"] == 1
+    assert case["without wait"]["schedules"] == ["eager", "lazy"]
+    assert "128 elements of output 0 differ, first (0,): -1.0, under eager 127.0" in case["without wait"]["failure"]
+    assert case["schedule after"] == "eager"
+
+
 def test_schedules_show_a_missing_wait():
     assert cases("sm_100a")["missing_wait"] == {
         "eager with wait": True,
