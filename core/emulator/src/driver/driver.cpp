@@ -16,7 +16,7 @@ namespace {
 
 constexpr int kDriverVersion = 13040;
 constexpr uint32_t kDefaultDynamicSharedBytes = 48 * 1024;
-constexpr uint32_t kPortableClusterCtas = 8, kMaxClusterCtas = 16;
+constexpr uint32_t kPortableClusterCtas = 8;
 constexpr std::array<uint32_t, 3> kMaxGrid{0x7fffffff, 65535, 65535};
 
 struct Context {
@@ -125,12 +125,12 @@ LaunchShape read_shape(const Kernel& kernel, const opdeck_cu_launch_config& conf
   if (program.required_cluster[0] != 0 && shape.cluster != program.required_cluster)
     invalid_launch(
         kernel, "cluster " + extents(shape.cluster) + ", .reqnctapercluster is " + extents(program.required_cluster));
-  const uint32_t cluster_limit = kernel.non_portable_cluster ? kMaxClusterCtas : kPortableClusterCtas;
+  const uint32_t cluster_limit = kernel.non_portable_cluster ? LaunchShape::kMaxClusterCtas : kPortableClusterCtas;
   if (product(shape.cluster) > cluster_limit)
     invalid_launch(kernel,
                    "cluster " + extents(shape.cluster) + " has more than " + std::to_string(cluster_limit) + " CTAs");
   const uint64_t num_threads = product(shape.block);
-  if (num_threads == 0 || num_threads > 1024 || shape.block[2] > 64)
+  if (num_threads == 0 || num_threads > LaunchShape::kMaxThreads || shape.block[2] > 64)
     invalid_launch(kernel, "block " + extents(shape.block));
   if (program.required_threads[0] != 0 && shape.block != program.required_threads)
     invalid_launch(kernel, "block " + extents(shape.block) + ", .reqntid is " + extents(program.required_threads));

@@ -9,6 +9,10 @@ namespace {
 constexpr uint32_t kTmemGranuleLanes = 16;
 constexpr uint32_t kTmemCells = TmemView::num_columns * TmemView::num_lanes / kTmemGranuleLanes;
 
+// What a Site has room for.
+static_assert(LaunchShape::kMaxThreads <= Site::kMaxWarps * kWarpLanes);
+static_assert(LaunchShape::kMaxClusterCtas <= Site::kMaxRanks);
+
 }  // namespace
 
 ClusterHazards::ClusterHazards(Launch& launch, Cluster& cluster)
@@ -17,8 +21,6 @@ ClusterHazards::ClusterHazards(Launch& launch, Cluster& cluster)
       granule_bytes_(launch.program.narrowest_shared_bytes) {
   if (launch.program.ops.size() > Site::kMaxOps)
     throw EmulatorError(Fault::failed, "hazard checks: more than " + std::to_string(Site::kMaxOps) + " instructions");
-  if (cluster.num_ctas() > Site::kMaxRanks)
-    throw EmulatorError(Fault::failed, "hazard checks: more than " + std::to_string(Site::kMaxRanks) + " CTAs in a cluster");
   if (!launch.grid.global_hazards)
     launch.grid.global_hazards = std::make_unique<GlobalHazards>(launch.program.narrowest_global_bytes);
   cluster_idx_ = launch.grid.global_hazards->add_cluster(cluster.ctas[0]->index);

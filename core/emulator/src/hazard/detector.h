@@ -14,7 +14,6 @@
 #pragma once
 
 #include <array>
-#include <deque>
 #include <functional>
 #include <map>
 #include <memory>
@@ -91,7 +90,7 @@ class ClusterHazards {
   void change_mbarrier_tx(Warp& warp, uint32_t address);  // expect_tx and complete_tx; call before they are counted
   void use_mbarrier(Warp& warp, uint32_t address);  // an asynchronous operation will signal it
   void arrive_barrier(Warp& warp, uint32_t barrier_idx, uint64_t generation);
-  void wait_barrier(Warp& warp, uint32_t barrier_idx, uint64_t generation);
+  void wait_barrier(Warp& warp);  // at which it arrived last
   void arrive_cluster_barrier(Warp& warp, uint64_t generation, Semantics semantics);
   void wait_cluster_barrier(Warp& warp, uint64_t generation);
 
@@ -128,14 +127,10 @@ class ClusterHazards {
  private:
   // The groups of asynchronous operations of one agent, each by the time of its last operation.
   struct GroupStream {
-    static constexpr size_t kMaxOpenGroups = 256;  // a wait allows fewer
     AgentId agent = 0;
     AgentId writer = 0;  // bulk stores: of global memory, at the same times
-    std::deque<uint32_t> ends;
-    void commit(uint32_t time) {
-      ends.push_back(time);
-      if (ends.size() > kMaxOpenGroups) ends.pop_front();
-    }
+    std::vector<uint32_t> ends;  // of all: a wait may allow any number of them
+    void commit(uint32_t time) { ends.push_back(time); }
     // The time up to which all is done when at most `num_allowed` groups are not.
     uint32_t done_time(uint32_t num_allowed) const {
       return ends.size() > num_allowed ? ends[ends.size() - num_allowed - 1] : 0;
@@ -156,6 +151,7 @@ class ClusterHazards {
     Knowledge knows;
     Knowledge released, acquirable;  // by the last fence before a relaxed arrival; by the first behind a relaxed wait
     VectorClock tensor_order;        // strict: the operations of tcgen05 that its next ones come after
+    std::shared_ptr<const Knowledge> barrier;  // what it last arrived at passes on
     std::vector<PendingLoad> tmem_loads;
     std::map<uint32_t, GroupStream> bulk;  // by lane
     GroupStream thread_copies, wgmma;
@@ -163,6 +159,12 @@ class ClusterHazards {
     uint32_t retired_wgmma = 0;                  // time of the last wgmma that a wait_group of the warp has retired
     uint32_t next_wgmma_fence = 1;
     std::vector<uint32_t> written_bytes;  // the lanes that have written each of Program::followed_bytes
+  };
+  // What the arrivals of the last generation of a named barrier pass on. Warps that have not come out of an earlier one
+  // keep that.
+  struct BarrierPoint {
+    uint64_t generation = 0;
+    std::shared_ptr<Knowledge> passed;
   };
   struct SyncPoint {
     std::array<uint64_t, 2> generations{};
@@ -190,7 +192,7 @@ class ClusterHazards {
   struct CtaState {
     Shadow shared, tmem;
     std::array<Touch, TmemAllocator::kNumBlocks> allocations;  // of tensor memory
-    std::array<SyncPoint, 16> barriers;
+    std::array<BarrierPoint, 16> barriers;
     std::map<AgentId, Touch> touches;  // of its shared memory, by agents of other CTAs: the last of each
   };
   enum class Memory : uint8_t { shared, tmem };

@@ -138,11 +138,16 @@ void ClusterHazards::wait_mbarrier(Warp& warp, uint32_t address, uint32_t parity
 }
 
 void ClusterHazards::arrive_barrier(Warp& warp, uint32_t barrier_idx, uint64_t generation) {
-  release(state(warp), ctas_[warp.cta.rank]->barriers[barrier_idx].released(generation), Semantics::synchronizing);
+  BarrierPoint& barrier = ctas_[warp.cta.rank]->barriers[barrier_idx];
+  if (!barrier.passed || barrier.generation != generation) barrier = {generation, std::make_shared<Knowledge>()};
+  release(state(warp), *barrier.passed, Semantics::synchronizing);
+  state(warp).barrier = barrier.passed;
 }
 
-void ClusterHazards::wait_barrier(Warp& warp, uint32_t barrier_idx, uint64_t generation) {
-  state(warp).knows.join(ctas_[warp.cta.rank]->barriers[barrier_idx].of(generation));
+void ClusterHazards::wait_barrier(Warp& warp) {
+  WarpState& s = state(warp);
+  s.knows.join(*s.barrier);
+  s.barrier.reset();
 }
 
 void ClusterHazards::arrive_cluster_barrier(Warp& warp, uint64_t generation, Semantics semantics) {

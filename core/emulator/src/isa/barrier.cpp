@@ -43,7 +43,7 @@ Flow synchronize(Warp& warp, const Op& op) {
   }
   if (barrier.generation == warp.barrier_ticket) return warp.block(WaitKind::named_barrier, operands.barrier);
   warp.barrier_arrived = false;
-  if (ClusterHazards* hazards = hazards_of(warp)) hazards->wait_barrier(warp, operands.barrier, warp.barrier_ticket);
+  if (ClusterHazards* hazards = hazards_of(warp)) hazards->wait_barrier(warp);
   return Flow::next;
 }
 

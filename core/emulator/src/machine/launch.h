@@ -18,6 +18,7 @@
 namespace opdeck::emu {
 
 struct LaunchShape {
+  static constexpr uint32_t kMaxThreads = 1024, kMaxClusterCtas = 16;  // of a CTA, of a cluster
   std::array<uint32_t, 3> grid{1, 1, 1}, block{1, 1, 1}, cluster{1, 1, 1};
   uint32_t dynamic_shared_bytes = 0;
 
