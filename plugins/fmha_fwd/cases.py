@@ -240,6 +240,14 @@ def varlen_cases() -> Iterator[Case]:
         yield Case(shape, BOTTOM_RIGHT, view=view, lengths=lengths)
 
 
+def head_dim_cases() -> Iterator[Case]:
+    """Head dims that not every arch has."""
+    for d, dtype, mask in itertools.product((32, 96), DTYPES, (None, BOTTOM_RIGHT)):
+        yield Case(Shape(2, 4, 2, 200, 333, d), mask, dtype, values=Values.KEY_MEANS)
+        shape, lengths = _packed(2, 1, d, (130, 0, 300), (257, 70, 129))
+        yield Case(shape, mask, dtype, values=Values.PEAKED, lengths=lengths)
+
+
 def make_inputs(case: Case, seed: int) -> Inputs:
     """The arrays of a case."""
     shape, element = case.shape, dtypes.dtype(case.dtype).numpy

@@ -44,16 +44,17 @@ _BLACKWELL = {
 # that deliver the row maximum.
 _SM100 = _BLACKWELL | {"exp2_poly_elems": 4, "row_max_by_load": 0}
 _SM103 = _BLACKWELL | {"exp2_poly_elems": 0, "row_max_by_load": 1}
+_KV_STAGES = {32: 8, 64: 8, 96: 6, 128: 4}
 KERNELS = (
     Kernel(
         factory="opdeck.plugins.fmha_fwd.sm100.kernel:make",
         archs=("sm_100a",),
-        config_by_head_dim={64: _SM100 | {"kv_stages": 8}, 128: _SM100 | {"kv_stages": 4}},
+        config_by_head_dim={d: _SM100 | {"kv_stages": stages} for d, stages in _KV_STAGES.items()},
     ),
     Kernel(
         factory="opdeck.plugins.fmha_fwd.sm100.kernel:make",
         archs=("sm_103a",),
-        config_by_head_dim={64: _SM103 | {"kv_stages": 8}, 128: _SM103 | {"kv_stages": 4}},
+        config_by_head_dim={d: _SM103 | {"kv_stages": stages} for d, stages in _KV_STAGES.items()},
     ),
     Kernel(
         factory="opdeck.plugins.fmha_fwd.sm90.kernel:make",

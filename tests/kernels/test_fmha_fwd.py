@@ -26,14 +26,14 @@ from opdeck.plugins.fmha_fwd import cases, reference
 from opdeck.plugins.fmha_fwd.cases import Case, Inputs, Shape, View
 
 CASES = list(cases.cases())
-VARLEN_CASES = list(cases.varlen_cases())
+BLACKWELL_CASES = [*cases.varlen_cases(), *cases.head_dim_cases()]
 # Too many CTAs for an emulator: batch * heads above 65535, the limit of grid dims y and z.
 GPU_CASES = [Case(Shape(65537, 1, 1, 1, 1, 64)), Case(Shape(1, 71280, 71280, 3, 3, 128), cases.BOTTOM_RIGHT)]
 EXAMPLE_77 = frozenset(case.id for case in cases.example_77())
 # On Blackwell the rows of example 77 run eagerly and under all of these, other cases under one of them, in turn.
 OTHER_SCHEDULES = ("lazy", "random:1", "random:2")
-# Each row with lengths of its own runs under one of these a Blackwell arch.
-VARLEN_SCHEDULES = ("eager", "lazy", "random:1")
+# Each row that only Blackwell has runs under one of these an arch.
+BLACKWELL_SCHEDULES = ("eager", "lazy", "random:1")
 
 
 def run_case(case: Case, device: Device) -> None:
@@ -73,7 +73,7 @@ def check_results(case: Case, inputs: Inputs, o: np.ndarray, lse: np.ndarray) ->
         assert num_poisoned == buffer.size - o.size, "something was written between the rows of out"
 
 
-@pytest.mark.parametrize("case", [*CASES, *VARLEN_CASES], ids=lambda case: case.id)
+@pytest.mark.parametrize("case", [*CASES, *BLACKWELL_CASES], ids=lambda case: case.id)
 def test_reference(case: Case) -> None:
     run_case(case, open_device("cpu"))
 
@@ -89,8 +89,8 @@ def emulator_runs() -> list[object]:
                 pytest.param(arch.name, schedule, case, id=f"{arch.name}-{schedule}-{case.id}")
                 for schedule in ("eager", *others)
             ]
-        for case_idx, case in enumerate(VARLEN_CASES if arch.name != "sm_90a" else ()):
-            schedule = VARLEN_SCHEDULES[(case_idx + arch_idx) % len(VARLEN_SCHEDULES)]
+        for case_idx, case in enumerate(BLACKWELL_CASES if arch.name != "sm_90a" else ()):
+            schedule = BLACKWELL_SCHEDULES[(case_idx + arch_idx) % len(BLACKWELL_SCHEDULES)]
             runs.append(pytest.param(arch.name, schedule, case, id=f"{arch.name}-{schedule}-{case.id}"))
     return runs
 
@@ -174,6 +174,6 @@ def gpu() -> Device:
 
 
 @pytest.mark.gpu
-@pytest.mark.parametrize("case", [*CASES, *VARLEN_CASES, *GPU_CASES], ids=lambda case: case.id)
+@pytest.mark.parametrize("case", [*CASES, *BLACKWELL_CASES, *GPU_CASES], ids=lambda case: case.id)
 def test_gpu(case: Case, gpu: Device) -> None:
     run_case(case, gpu)

@@ -2,7 +2,7 @@
 """What one compiled fmha_fwd kernel is made of, on the host: tile sizes, roles, pipeline edges, memory maps.
 
 Called by: kernel.py (device code reads it at trace time); unit tests on a CPU (no CuTe DSL here).
-Limits: D = Dv in {64, 128}, 16-bit elements; two query tiles of 128 rows and K tiles of 128 keys a CTA.
+Limits: D = Dv in {32, 64, 96, 128}, 16-bit elements; two query tiles of 128 rows and K tiles of 128 keys a CTA.
 """
 
 from __future__ import annotations
