@@ -14,7 +14,7 @@ import typer
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
 from opdeck.aot.builder import build
-from opdeck.aot.plan import Selection, plan
+from opdeck.aot.plan import Rows, Selection, plan
 from opdeck.core.cli.text import print_table
 from opdeck.core.registry import registry
 
@@ -30,6 +30,7 @@ Fusions = Annotated[
 Plugins = Annotated[
     list[str] | None, typer.Option("--plugin", help="Only what these plugins offer, their fusions included.")
 ]
+RowsOption = Annotated[Rows, typer.Option("--rows", help="Every row, or those that packs hold by default.")]
 
 
 @app.command("plan")
@@ -39,15 +40,17 @@ def plan_command(
     dtype: Dtypes = None,
     fusion: Fusions = None,
     plugin: Plugins = None,
+    rows: RowsOption = Rows.DEFAULT,
     count: Annotated[bool, typer.Option("--count", help="Print only the number of variants.")] = False,
 ) -> None:
     """List the variants that `aot build` would compile with the same options."""
-    rows = plan(registry, _selection(family, arch, dtype, plugin, fusions=fusion))
+    selection = Selection(_split(family), _split(arch), _split(dtype), tuple(fusion or ()), _split(plugin), rows)
+    planned = plan(registry, selection)
     if count:
-        print(len(rows))
+        print(len(planned))
         return
     header = ("variant", "arch", "dtype", "fusion", "config")
-    print_table(header, [(row.id, row.arch, row.dtype, row.fusion_name, row.config_text) for row in rows])
+    print_table(header, [(row.id, row.arch, row.dtype, row.fusion_name, row.config_text) for row in planned])
 
 
 @app.command("build")
@@ -57,6 +60,7 @@ def build_command(
     dtype: Dtypes = None,
     fusion: Fusions = None,
     plugin: Plugins = None,
+    rows: RowsOption = Rows.DEFAULT,
     out: Annotated[Path, typer.Option("--out", "-o", help="Folder to write the pack to.")] = Path("opdeck-packs"),
     name: Annotated[str, typer.Option("--name", help="Name of the pack.")] = "opdeck",
     jobs: Annotated[
@@ -64,8 +68,9 @@ def build_command(
     ] = None,
 ) -> None:
     """Compile the variants that `aot plan` lists into OUT/NAME.opdeck.so."""
-    rows = plan(registry, _selection(family, arch, dtype, plugin, fusions=fusion))
-    schemas = {row.family: registry.schema(row.family) for row in rows}
+    selection = Selection(_split(family), _split(arch), _split(dtype), tuple(fusion or ()), _split(plugin), rows)
+    planned = plan(registry, selection)
+    schemas = {row.family: registry.schema(row.family) for row in planned}
     begin = time.monotonic()
     columns = (
         TextColumn("compiling"),
@@ -75,25 +80,14 @@ def build_command(
         TextColumn("{task.description}"),
     )
     with Progress(*columns) as bar:
-        task = bar.add_task("", total=len(rows))
+        task = bar.add_task("", total=len(planned))
 
         def show(num_done: int, num_all: int, variant_id: str) -> None:
             bar.update(task, completed=num_done, total=num_all, description=variant_id)
 
-        pack_path = build(rows, schemas, out, name, jobs, show)
+        pack_path = build(planned, schemas, out, name, jobs, show)
     size_kib = pack_path.stat().st_size / 1024
-    print(f"{pack_path}: {len(rows)} variants, {size_kib:.0f} KiB, {time.monotonic() - begin:.1f} s")
-
-
-def _selection(
-    families: list[str] | None,
-    archs: list[str] | None,
-    dtypes: list[str] | None,
-    plugins: list[str] | None,
-    *,
-    fusions: list[str] | None,
-) -> Selection:
-    return Selection(_split(families), _split(archs), _split(dtypes), tuple(fusions or ()), _split(plugins))
+    print(f"{pack_path}: {len(planned)} variants, {size_kib:.0f} KiB, {time.monotonic() - begin:.1f} s")
 
 
 def _split(options: list[str] | None) -> tuple[str, ...]:

@@ -6,6 +6,7 @@ Who calls it: the CLI and build scripts. The plan is the registry's rows, narrow
 
 from __future__ import annotations
 
+import enum
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -16,6 +17,13 @@ from opdeck.core.variant import Variant
 
 if TYPE_CHECKING:
     from opdeck.core.registry import Registry
+
+
+class Rows(enum.Enum):
+    """Which rows of a family a selection starts from."""
+
+    DEFAULT = "default"  # those that their family puts into a pack unasked
+    ALL = "all"
 
 
 @dataclass(frozen=True)
@@ -30,6 +38,7 @@ class Selection:
     dtypes: tuple[str, ...] = ()
     fusions: tuple[str, ...] = ()
     plugins: tuple[str, ...] = ()
+    rows: Rows = Rows.DEFAULT
 
 
 def plan(registry: Registry, selection: Selection) -> tuple[Variant, ...]:
@@ -38,6 +47,7 @@ def plan(registry: Registry, selection: Selection) -> tuple[Variant, ...]:
     Raises: ArgumentError naming the selection that nothing matches.
     """
     rows = [row for row in registry.variants() if arch(row.arch).is_gpu]
+    rows = [row for row in rows if row.in_default_pack or selection.rows is Rows.ALL]
     rows = _keep(rows, "family", selection.families, lambda row: {row.family})
     rows = _keep(rows, "plugin", selection.plugins, lambda row: _owners(registry, row))
     rows = _keep(rows, "arch", selection.archs, lambda row: {row.arch})

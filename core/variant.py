@@ -29,7 +29,8 @@ class Variant:
     fusion: None without one; an instance, of which type and static values count. config: what the factory reads.
     factory: "module:attribute" of a callable that gets the row and returns the entry. static_dims: dims fixed at
     compile time. dtype: as lists and commands call its element types; symbol_dtypes: the element type of each type
-    symbol of the schema for which that is not `dtype`.
+    symbol of the schema for which that is not `dtype`. in_default_pack: whether a pack holds it without being asked for
+    every row; what is left out is compiled on request, or at its first use.
     """
 
     id: str
@@ -42,6 +43,7 @@ class Variant:
     factory: str = field(compare=False)
     static_dims: Mapping[str, int] = field(compare=False)
     symbol_dtypes: Mapping[str, str] = field(compare=False, default_factory=dict)
+    in_default_pack: bool = field(compare=False, default=True)
 
     def __post_init__(self) -> None:
         if not self.id.isidentifier() or len(self.id) > MAX_ID_CHARS:

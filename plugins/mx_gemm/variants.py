@@ -58,6 +58,9 @@ _TILE = {"ab_stages": 5, "d_stages": 2, "band_tiles": 8}
 _ONE_CTA = _TILE | {"mma_m": 128, "mma_n": 128, "cluster_m": 1, "cluster_n": 1, "max_clusters": 148}
 # Two CTAs a tile, each with half of the rows: half of the traffic to shared memory an MMA.
 _TWO_CTAS = _TILE | {"mma_m": 256, "mma_n": 256, "cluster_m": 2, "cluster_n": 1, "max_clusters": 74}
+# What a pack holds unasked: equal formats but for the exotic, and activations of 8 bits with weights of 4.
+_DEFAULT_FORMATS = (("mxfp8_e4m3", "mxfp8_e4m3"), ("mxfp8_e4m3", "mxfp4"), *_PACKED)
+_DEFAULT_D_FORMATS = ("bf16",)
 # From this size on the large tiles keep nearly all SMs busy: 64 pairs.
 _LARGE = (Rule("m", "ge", (2048,)), Rule("n", "ge", (2048,)))
 # The MMA's last 64 of K may be half past the end; the kernel clears the scales of that half in the CTA of the mma warp
@@ -128,6 +131,7 @@ def _compiled_row(
         factory=kernel.factory,
         static_dims={"tile": SCALE_TILE_BYTES},
         symbol_dtypes={"A": a.element_name, "B": b.element_name, "S": a.scale_name, "D": d_format},
+        in_default_pack=formats in _DEFAULT_FORMATS and d_format in _DEFAULT_D_FORMATS and fusion is None,
     )
 
 

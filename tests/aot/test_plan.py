@@ -11,7 +11,7 @@ from copy_plugin.family import DTYPES
 from typer.testing import CliRunner
 
 from opdeck.aot import cli
-from opdeck.aot.plan import Selection, plan
+from opdeck.aot.plan import Rows, Selection, plan
 from opdeck.core.errors import ArgumentError
 from opdeck.core.registry import Registry, registry
 
@@ -59,6 +59,18 @@ def test_a_plugin_brings_its_family_and_its_fusions(with_copy: Registry):
     assert {row.family for row in rows} == {"copy"}
     assert {row.fusion_name for row in rows} == {"none", "copy_plugin.affine"}
     assert len(rows) == len({row.id for row in rows}) == 3 * len(DTYPES) * 2
+
+
+# Continuous integration compiles the default rows of all families, at about 7 s each on one core.
+MAX_DEFAULT_ROWS = 76
+
+
+def test_default_rows_are_few_and_all_rows_can_be_asked_for():
+    default, every = plan(registry, Selection()), plan(registry, Selection(rows=Rows.ALL))
+    assert 0 < len(default) <= MAX_DEFAULT_ROWS
+    assert set(default) < set(every)
+    assert all(row.in_default_pack for row in default)
+    assert {row.family for row in default} == {row.family for row in every}
 
 
 def test_plan_command_counts_what_it_lists():
