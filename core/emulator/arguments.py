@@ -5,7 +5,8 @@ Who calls it: attach.py, once a call. A compiled function gets addresses of desc
 pointer of the DSL hands out its descriptor through __c_pointers__, however deep in tuples and dataclasses it is, so the
 owners are noted there. A tensor is registered element by element. A raw pointer has no extents: it stands for the torch
 storage that holds the address, else for the runtime tensors that do.
-Limits: an address inside an array (of a grouped GEMM) is not followed: Attachment.expose is for those.
+Limits: addresses inside an array are followed where it is small and they lie in torch storages: Attachment.expose is
+for others.
 """
 
 from __future__ import annotations
@@ -13,6 +14,8 @@ from __future__ import annotations
 import ctypes
 import functools
 import gc
+import itertools
+import math
 import sys
 import weakref
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -66,7 +69,8 @@ class ArgumentMemory:
                 addresses.append(owner._desc.value)
         known, unknown = _split(addresses, _torch_storages) if addresses else ([], [])
         tensors, unknown = _split(unknown, self._live_tensors) if unknown else ([], [])
-        return memory + known + tensors, unknown
+        memory += known + tensors
+        return memory + _pointed_to(memory), unknown
 
     def _live_tensors(self) -> Iterator[HostTensor]:
         for tensor in list(self._tensors.values()):
@@ -95,6 +99,7 @@ _capsule_pointer = ctypes.pythonapi.PyCapsule_GetPointer
 _capsule_pointer.restype = ctypes.c_void_p
 _capsule_pointer.argtypes = [ctypes.py_object, ctypes.c_char_p]
 _DLPACK_CUDA = 2
+_MAX_POINTERS = 4096  # larger arrays of 64-bit words are data
 _DEVICE_TYPE_OFFSET_BYTES = 8  # in a DLManagedTensor
 
 
@@ -133,6 +138,20 @@ def _holds(tensor: HostTensor, address: int) -> bool:
     low_bits = sum(min(elems, 0) for elems in reach) * tensor.elem_bits
     high_bits = (sum(max(elems, 0) for elems in reach) + 1) * tensor.elem_bits
     return low_bits <= (address - tensor.data) * 8 < high_bits
+
+
+def _pointed_to(memory: Sequence[HostTensor]) -> list[HostTensor]:
+    """The storages that addresses in small arrays of 64-bit words lie in, as a grouped GEMM's do."""
+    arrays = [tensor for tensor in memory if tensor.elem_bits == 64 and math.prod(tensor.shape) <= _MAX_POINTERS]
+    words = [word for array in arrays for word in _words(array)]
+    words = [word for word in words if not any(_holds(tensor, word) for tensor in memory)]
+    return _split(words, _torch_storages)[0] if words else []
+
+
+def _words(array: HostTensor) -> Iterator[int]:
+    for position in itertools.product(*map(range, array.shape)):
+        offset_words = sum(idx * stride for idx, stride in zip(position, array.strides, strict=True))
+        yield ctypes.c_uint64.from_address(array.data + 8 * offset_words).value
 
 
 def _torch_storages() -> Iterator[HostTensor]:

@@ -203,3 +203,20 @@ def test_load_with_reduction_on_sm_103a(emulator: Emulator):
     run_body(emulator, body, [Tensor(y, WRITE)], Launch(block=(128, 1, 1)), target="sm_103a", declarations=declarations)
     lanes = np.arange(128, dtype=np.float32)
     np.testing.assert_array_equal(y, np.stack([lanes, -lanes, np.minimum(lanes, -lanes)], 1))
+
+
+@pytest.mark.parametrize("relu", ["", ".relu"])
+def test_cvt_scaled_fixed_point(emulator: Emulator, relu: str):
+    """Every s2f6 number with some scale: exact, but for what is beyond the largest bf16."""
+    body = load(0, 16, "%h0") + load(1, 16, "%h1")
+    body += f"cvt.rn.satfinite{relu}.scaled::n2::ue8m0.bf16x2.s2f6x2 %r0, %h0, %h1;" + store(2, 32, "%r0")
+    scale_codes = np.array([0, 1, 120, 127, 133, 253, 254, 255], np.uint8)
+    for codes in np.arange(256, dtype=np.uint8).reshape(-1, NUM):
+        values = np.stack([codes, RNG.permutation(codes)], 1)
+        scales = RNG.permutation(np.tile(scale_codes, 2 * NUM // len(scale_codes))).reshape(NUM, 2)
+        inputs = [values.view(np.uint16), scales.view(np.uint16)]
+        got = run_words(emulator, body, inputs, np.zeros(NUM, np.uint32), "sm_100a").view(np.uint16).reshape(NUM, 2)
+        exact = values.view(np.int8) / 64 * 2.0 ** (scales.astype(np.float64) - 127)
+        largest = float(ml_dtypes.finfo(ml_dtypes.bfloat16).max)
+        expected = np.clip(exact, 0 if relu else -largest, largest).astype(ml_dtypes.bfloat16).view(np.uint16)
+        np.testing.assert_array_equal(got, np.where(scales == 255, 0x7FFF, expected))

@@ -258,6 +258,13 @@ def test_exit_while_a_bulk_store_reads_shared_memory(emulator: Emulator):
         run_body(emulator, body.format(wait=""), tensors, schedule=Schedule(hazards=1), declarations=DECLARATIONS)
 
 
+def test_a_barrier_that_nobody_waits_for_any_more_is_a_hazard(emulator: Emulator):
+    body = "bar.arrive 2, 64;"
+    run_body(emulator, body, [])
+    with pytest.raises(EmulatorError, match=r"exit-with-barrier-arrivals.*32 of 64 threads arrived at barrier 2"):
+        run_body(emulator, body, [], schedule=Schedule(hazards=1))
+
+
 def test_watchdog(emulator: Emulator):
     with pytest.raises(EmulatorError, match="watchdog: more than 1000 warp instructions") as caught:
         run_body(emulator, "AGAIN: bra AGAIN;", [], schedule=Schedule(max_warp_instructions=1000))

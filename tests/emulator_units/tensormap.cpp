@@ -67,6 +67,65 @@ void check_refusals() {
   CHECK_ERROR(decode_tensor_map(bytes.data()).error, "version is 3");
 }
 
+// Every field of a map that is all zeros but for its version, replaced, gives the map that the host would have encoded.
+void check_replacement() {
+  using Field = TensorMapField;
+  TensorMapWords want = five_dims();
+  want.elem_strides = {1, 2, 1, 3, 2};
+  want.type = 7;  // f32, and the bit that makes it tf32
+  want.low_flags = 1 << 16;
+  want.box[0] = 8;
+  want.swizzle = 3;
+  want.atom = 1;
+  std::vector<uint8_t> bytes(128);
+  bytes[8] = 2;
+  const auto replace = [&](Field field, uint32_t ordinal, uint64_t value) {
+    return replace_tensor_map_field(bytes.data(), field, ordinal, value);
+  };
+  CHECK_EQ(replace(Field::global_address, 0, want.base), "");
+  CHECK_EQ(replace(Field::rank, 0, 4), "");
+  CHECK_EQ(replace(Field::elemtype, 0, 11), "");
+  CHECK_EQ(replace(Field::swizzle_mode, 0, 3), "");
+  CHECK_EQ(replace(Field::swizzle_atomicity, 0, 1), "");
+  for (uint32_t d = 0; d < 5; ++d) {
+    CHECK_EQ(replace(Field::global_dim, d, want.sizes[d]), "");
+    CHECK_EQ(replace(Field::box_dim, d, want.box[d]), "");
+    CHECK_EQ(replace(Field::element_stride, d, want.elem_strides[d]), "");
+    if (d > 0) CHECK_EQ(replace(Field::global_stride, d - 1, want.strides[d - 1]), "");
+  }
+  CHECK(bytes == want.encode());
+  CHECK_EQ(decode_tensor_map(bytes.data()).error, "");
+
+  constexpr TensorMapType kTypes[] = {
+      TensorMapType::u8,   TensorMapType::u16,     TensorMapType::u32, TensorMapType::s32,  TensorMapType::u64,
+      TensorMapType::s64,  TensorMapType::f16,     TensorMapType::f32, TensorMapType::f32_ftz, TensorMapType::f64,
+      TensorMapType::bf16, TensorMapType::tf32,    TensorMapType::tf32_ftz};
+  CHECK_EQ(replace(Field::swizzle_mode, 0, 0), "");
+  CHECK_EQ(replace(Field::swizzle_atomicity, 0, 0), "");
+  CHECK_EQ(replace(Field::box_dim, 0, 16), "");
+  for (uint32_t i = 0; i < std::size(kTypes); ++i) {
+    CHECK_EQ(replace(Field::elemtype, 0, i), "");
+    CHECK_EQ(static_cast<int>(decode_tensor_map(bytes.data()).value.type), static_cast<int>(kTypes[i]), i);
+  }
+
+  const std::vector<uint8_t> before = bytes;
+  CHECK_ERROR(replace(Field::global_dim, 1, 0), "global_dim is 0, want 1 .. 4294967296");
+  CHECK_ERROR(replace(Field::box_dim, 1, 257), "box_dim is 257, want 1 .. 256");
+  CHECK_ERROR(replace(Field::element_stride, 1, 9), "element_stride is 9, want 1 .. 8");
+  CHECK_ERROR(replace(Field::global_stride, 1, 24), "a multiple of 16");
+  CHECK_ERROR(replace(Field::elemtype, 0, 16), "elemtype is 16");
+  CHECK_ERROR(replace(Field::swizzle_mode, 0, 4), "swizzle_mode is 4");
+  CHECK(bytes == before);
+  CHECK_EQ(replace(Field::interleave_layout, 0, 1), "");
+  CHECK_ERROR(decode_tensor_map(bytes.data()).error, "interleave");
+  CHECK_EQ(replace(Field::interleave_layout, 0, 0), "");
+  CHECK_EQ(replace(Field::fill_mode, 0, 1), "");
+  CHECK_ERROR(decode_tensor_map(bytes.data()).error, "fill");
+  CHECK_EQ(replace(Field::fill_mode, 0, 0), "");
+  CHECK_EQ(replace(Field::global_address, 0, 8), "");  // held, but no map that a copy may use
+  CHECK_ERROR(decode_tensor_map(bytes.data()).error, "global address");
+}
+
 // Element (i0 .. i4) of the box is at smem offset i0 + box0 * (i1 + box1 * ...), and in bounds iff every coordinate is.
 void check_walk(const std::vector<int32_t>& coords, const std::vector<uint32_t>& steps = {1, 1, 1, 1, 1}) {
   TensorMapWords w = five_dims();
@@ -180,6 +239,7 @@ void check_reductions() {
 int main() {
   check_decode();
   check_refusals();
+  check_replacement();
   check_walk({0, 0, 0, 0, 0});
   check_walk({8, 2, 1, 1, 0});
   check_walk({8, 1, 1, 1, 0}, {1, 2, 1, 2, 1});

@@ -95,6 +95,7 @@ void ClusterHazards::finish() {
   check_exit_of_copies(everything);
   check_exit_of_peers();
   check_register_counts();
+  check_barriers_at_exit();
 }
 
 void ClusterHazards::check_exit_of_copies(const Knowledge& everything) const {
@@ -135,6 +136,19 @@ void ClusterHazards::check_register_counts() const {
                                      " " + std::to_string(warp.max_registers) + " registers and warp " +
                                      std::to_string(first.warp_idx) + " of its warpgroup " +
                                      std::to_string(first.max_registers) + " (0: none was executed)");
+    }
+}
+
+// PTX says nothing of a barrier that others arrived at and nobody waits for any more; a new CTA starts with fresh ones.
+// Kernels that end so are known to run on GPUs.
+void ClusterHazards::check_barriers_at_exit() const {
+  for (const auto& cta : cluster_.ctas)
+    for (size_t i = 0; i < cta->named_barriers.size(); ++i) {
+      const NamedBarrier& barrier = cta->named_barriers[i];
+      if (barrier.arrived_threads == 0) continue;
+      fail("exit-with-barrier-arrivals", cta_text(cta->rank) + " exited with " + std::to_string(barrier.arrived_threads) +
+                                             " of " + std::to_string(barrier.expected_threads) +
+                                             " threads arrived at barrier " + std::to_string(i));
     }
 }
 

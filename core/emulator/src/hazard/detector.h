@@ -233,6 +233,7 @@ class ClusterHazards {
   void check_exit_of_copies(const Knowledge& everything) const;
   void check_exit_of_peers() const;
   void check_register_counts() const;
+  void check_barriers_at_exit() const;
   Pipe& pipe(Warp& warp, const Cta& first);
   Epoch moment(Warp& warp);
   void check_waits(uint32_t address, const MbarrierState& m) const;

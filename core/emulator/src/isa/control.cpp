@@ -134,7 +134,7 @@ void decode_proxy_fence(Decoding& d) {
   if (d.take("tensormap::generic") || d.take("async::generic")) {
     const size_t order = d.take_one_of({"acquire", "release"}, "ordering");
     d.take("sync_restrict::shared::cluster") || d.take("sync_restrict::shared::cta");
-    d.take_one_of({"cta", "cluster", "gpu", "sys"}, "scope");
+    d.context.program.clusters_communicate |= d.take_one_of({"cta", "cluster", "gpu", "sys"}, "scope") >= 2;
     if (order == 0 && d.num_operands() == 2) d.address(size_t{0});
     return;
   }

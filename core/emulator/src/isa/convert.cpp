@@ -347,6 +347,34 @@ void set_packed(Decoding& d, ConvertDetail detail) {
   d.op.detail = d.keep(std::move(detail));
 }
 
+// Two numbers of 8 bits, 6 of them behind the point, each times its own power of two, to bf16.
+Flow scale_fixed_point(Warp& warp, const Op& op) {
+  constexpr double kUnit = 1.0 / 64;
+  const auto& conversion = *static_cast<const Conversion*>(op.detail);
+  return map_lanes2<uint32_t, uint16_t, uint16_t>(warp, op, [&](uint16_t values, uint16_t scales) {
+    const auto convert_one = [&](uint32_t i) {
+      const double value = static_cast<int8_t>(values >> 8 * i) * kUnit;
+      return encode(value * decode(scales >> 8 * i & 0xff, NumberFormat::ue8m0), conversion);
+    };
+    return convert_one(1) << 16 | convert_one(0);
+  });
+}
+
+void set_scaled(Decoding& d, Conversion conversion) {
+  d.take_one_of({"bf16x2"}, "format");
+  d.take_one_of({"s2f6x2"}, "format");
+  d.require_target({Target::sm_100a, Target::sm_103a});
+  d.require_operands(3);
+  conversion.to = NumberFormat::bf16;
+  conversion.rounding = Rounding::rn;
+  conversion.saturation = Saturation::finite;
+  d.op.dst = d.destination(0, 32);
+  d.op.a = d.source(1, 16);
+  d.op.b = d.source(2, 16);
+  d.op.detail = d.keep(conversion);
+  d.op.execute = &scale_fixed_point;
+}
+
 void decode_cvt(Decoding& d) {
   ConvertDetail detail;
   const Modifiers modifiers = take_rounding(d);
@@ -355,6 +383,10 @@ void decode_cvt(Decoding& d) {
   bool satfinite = d.take("satfinite");
   if (d.take("relu")) detail.conversion.clamp = Clamp::relu;
   satfinite |= d.take("satfinite");
+  if (d.take("scaled::n2::ue8m0")) {
+    if (!satfinite || modifiers.rounding != Rounding::rn) d.unsupported("scaled without .rn.satfinite");
+    return set_scaled(d, detail.conversion);
+  }
   detail.to = take_format(d);
   detail.from = take_format(d);
   check_narrow_formats(d, detail.to);

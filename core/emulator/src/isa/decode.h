@@ -208,6 +208,7 @@ void add_barrier_instructions(InstructionTable& table);
 void add_mbarrier_instructions(InstructionTable& table);
 void add_bulk_copy_instructions(InstructionTable& table);
 void add_tensor_copy_instructions(InstructionTable& table);
+void add_tensor_map_instructions(InstructionTable& table);
 void add_tmem_instructions(InstructionTable& table);
 void add_umma_instructions(InstructionTable& table);
 void add_wgmma_instructions(InstructionTable& table);

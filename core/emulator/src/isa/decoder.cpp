@@ -34,7 +34,7 @@ const InstructionTable& instruction_table() {
           add_float_instructions,      add_convert_instructions,        add_compare_instructions,
           add_move_instructions,       add_memory_instructions,         add_atomic_instructions,
           add_control_instructions,    add_warp_instructions,           add_barrier_instructions,
-          add_mbarrier_instructions,   add_bulk_copy_instructions,      add_tensor_copy_instructions,
+          add_mbarrier_instructions,   add_bulk_copy_instructions,      add_tensor_copy_instructions, add_tensor_map_instructions,
           add_tmem_instructions,       add_umma_instructions,           add_wgmma_instructions,
           add_matrix_instructions,     add_cluster_launch_instructions, add_extended_integer_instructions,
           add_set_instructions,        add_refused_instructions})

@@ -15,7 +15,7 @@ struct Refused {
 const Refused kRefused[] = {
     {manual::kDataMovement,
      {"st.async", "st.bulk", "multimem.ld_reduce", "multimem.st", "multimem.red", "multimem.cp.async.bulk",
-      "multimem.cp.reduce.async.bulk", "discard", "applypriority", "tensormap.replace", "cvt.pack"}},
+      "multimem.cp.reduce.async.bulk", "discard", "applypriority", "cvt.pack"}},
     {manual::kTexture, {"tex", "tld4", "txq", "istypep"}},
     {manual::kSurface, {"suld", "sust", "sured", "suq"}},
     {manual::kControlFlow, {"call"}},

@@ -127,15 +127,10 @@ void Cta::on_lanes_exit() {
 }
 
 void Cta::check_clean_exit() const {
-  const std::string who = "CTA (" + std::to_string(index[0]) + ", " + std::to_string(index[1]) + ", " +
-                          std::to_string(index[2]) + ") exited with ";
   if (const uint32_t columns = tmem_allocator.num_allocated_columns(); columns != 0)
-    throw EmulatorError(Fault::failed, who + std::to_string(columns) + " columns of tensor memory allocated");
-  for (size_t i = 0; i < named_barriers.size(); ++i)
-    if (named_barriers[i].arrived_threads != 0)
-      throw EmulatorError(Fault::failed, who + std::to_string(named_barriers[i].arrived_threads) + " of " +
-                                             std::to_string(named_barriers[i].expected_threads) +
-                                             " threads arrived at barrier " + std::to_string(i));
+    throw EmulatorError(Fault::failed, "CTA (" + std::to_string(index[0]) + ", " + std::to_string(index[1]) + ", " +
+                                           std::to_string(index[2]) + ") exited with " + std::to_string(columns) +
+                                           " columns of tensor memory allocated");
   check_register_counts();
 }
 

@@ -64,19 +64,63 @@ struct RawMap {
   uint64_t q[16];
 };
 
+// Where a field stands: bits [low, low + num_bits) of a quadword, and what is stored: (value - bias) / unit.
+struct FieldPlace {
+  uint32_t word, low, num_bits;
+  uint32_t bias = 0, unit = 1;
+};
+
+FieldPlace place_of(TensorMapField field, uint32_t ordinal) {
+  const uint32_t i = ordinal;
+  switch (field) {
+    case TensorMapField::global_address: return {0, 0, 64};
+    case TensorMapField::rank: return {1, 4, 3};
+    case TensorMapField::box_dim: return {6 + (i + 7) / 8, (i + 7) % 8 * 8, 8, 1};
+    case TensorMapField::global_dim: return {4 + i / 2, i % 2 * 32, 32, 1};
+    case TensorMapField::global_stride: return {1 + (i + 1) / 2, (i + 1) % 2 * 32, 32, 0, 16};
+    case TensorMapField::element_stride: return {6, 32 + 3 * i, 3, 1};
+    case TensorMapField::elemtype: return {1, 7, 4};
+    case TensorMapField::interleave_layout: return {1, 11, 2};
+    case TensorMapField::swizzle_mode: return {1, 13, 2};
+    case TensorMapField::swizzle_atomicity: return {1, 19, 2};
+    case TensorMapField::fill_mode: break;
+  }
+  return {1, 15, 1};
+}
+constexpr FieldPlace kRoundToTf32 = {1, 16, 1};
+
+uint64_t get(const RawMap& raw, const FieldPlace& place) {
+  const uint64_t stored = raw.q[place.word] >> place.low & (~uint64_t{0} >> (64 - place.num_bits));
+  return stored * place.unit + place.bias;
+}
+uint64_t get(const RawMap& raw, TensorMapField field, uint32_t ordinal = 0) { return get(raw, place_of(field, ordinal)); }
+
+void put(RawMap& raw, const FieldPlace& place, uint64_t stored) {
+  const uint64_t mask = (~uint64_t{0} >> (64 - place.num_bits)) << place.low;
+  raw.q[place.word] = (raw.q[place.word] & ~mask) | stored << place.low;
+}
+
 TensorMap decode_fields(const RawMap& raw) {
-  const uint64_t* q = raw.q;
+  using Field = TensorMapField;
   TensorMap map;
-  map.base = q[0];
-  map.rank = bits(q[1], 4, 3) + 1;
-  map.stride_bytes = {0, uint64_t{bits(q[1], 32, 32)} << 4, uint64_t{bits(q[2], 0, 32)} << 4,
-                      uint64_t{bits(q[2], 32, 32)} << 4, uint64_t{bits(q[3], 0, 32)} << 4};
+  map.base = get(raw, Field::global_address);
+  map.rank = static_cast<uint32_t>(get(raw, Field::rank)) + 1;
   for (uint32_t d = 0; d < TensorMap::max_rank; ++d) {
-    map.size_elems[d] = uint64_t{bits(q[4 + d / 2], d % 2 * 32, 32)} + 1;
-    map.box_elems[d] = (d == 0 ? bits(q[6], 56, 8) : bits(q[7], (d - 1) * 8, 8)) + 1;
-    map.elem_strides[d] = d == 0 ? 1 : bits(q[6], 32 + 3 * d, 3) + 1;
+    map.size_elems[d] = get(raw, Field::global_dim, d);
+    map.box_elems[d] = static_cast<uint32_t>(get(raw, Field::box_dim, d));
+    map.elem_strides[d] = d == 0 ? 1 : static_cast<uint32_t>(get(raw, Field::element_stride, d));
+    map.stride_bytes[d] = d == 0 ? 0 : get(raw, Field::global_stride, d - 1);
   }
   return map;
+}
+
+// tensormap.replace numbers the types otherwise than the map does, where tf32 is f32 and a bit.
+Error replace_type(RawMap& raw, uint64_t value) {
+  if (value > 15) return message("tensormap.replace: elemtype is ", value, ", want 0 .. 15");
+  const bool is_tf32 = value == 11 || value == 12;
+  put(raw, place_of(TensorMapField::elemtype, 0), is_tf32 ? value - 4 : value > 12 ? value - 2 : value);
+  put(raw, kRoundToTf32, is_tf32);
+  return {};
 }
 
 // Fields whose meaning is known and whose use is not emulated, and those that are not known.
@@ -207,6 +251,39 @@ void reduce_halves(ReduceOp op, NumberFormat format, const uint8_t* source, uint
 
 }  // namespace
 
+const char* tensor_map_field_name(TensorMapField field) {
+  constexpr const char* kNames[] = {"global_address", "rank", "box_dim", "global_dim", "global_stride", "element_stride",
+                                    "elemtype", "interleave_layout", "swizzle_mode", "swizzle_atomicity", "fill_mode"};
+  return kNames[static_cast<size_t>(field)];
+}
+
+uint32_t num_ordinals(TensorMapField field) {
+  switch (field) {
+    case TensorMapField::box_dim:
+    case TensorMapField::global_dim:
+    case TensorMapField::element_stride: return TensorMap::max_rank;
+    case TensorMapField::global_stride: return TensorMap::max_rank - 1;
+    default: return 0;
+  }
+}
+
+Error replace_tensor_map_field(uint8_t* bytes_128, TensorMapField field, uint32_t ordinal, uint64_t value) {
+  RawMap raw;
+  std::memcpy(&raw, bytes_128, sizeof raw);
+  const FieldPlace place = place_of(field, ordinal);
+  if (field == TensorMapField::elemtype) {
+    if (Error error = replace_type(raw, value); !error.empty()) return error;
+  } else {
+    const uint64_t largest = (~uint64_t{0} >> (64 - place.num_bits)) * place.unit + place.bias;
+    if (value < place.bias || value > largest || (value - place.bias) % place.unit != 0)
+      return message("tensormap.replace: ", tensor_map_field_name(field), " is ", value, ", want ", place.bias, " .. ",
+                     largest, place.unit > 1 ? message(", a multiple of ", place.unit) : std::string());
+    put(raw, place, (value - place.bias) / place.unit);
+  }
+  std::memcpy(bytes_128, &raw, sizeof raw);
+  return {};
+}
+
 const char* tensor_map_type_name(TensorMapType type) { return type_traits[static_cast<size_t>(type)].name; }
 
 uint32_t TensorMap::elem_bits() const { return type_traits[static_cast<size_t>(type)].elem_bits; }
@@ -236,10 +313,12 @@ Expected<TensorMap> decode_tensor_map(const uint8_t* bytes_128) {
   TensorMap map = decode_fields(raw);
   if (map.rank > TensorMap::max_rank)
     return Result::failure(message("tensor map: rank is ", map.rank, ", want 1 .. 5"));
-  const auto type = decode_type(bits(raw.q[1], 7, 4), bits(raw.q[1], 16, 1) != 0);
-  if (!type) return Result::failure(message("tensor map: data type ", bits(raw.q[1], 7, 4), " is not known"));
+  const auto type_code = static_cast<uint32_t>(get(raw, TensorMapField::elemtype));
+  const auto type = decode_type(type_code, get(raw, kRoundToTf32) != 0);
+  if (!type) return Result::failure(message("tensor map: data type ", type_code, " is not known"));
   map.type = *type;
-  const auto swizzle = decode_swizzle(bits(raw.q[1], 13, 2), bits(raw.q[1], 19, 2));
+  const auto swizzle = decode_swizzle(static_cast<uint32_t>(get(raw, TensorMapField::swizzle_mode)),
+                                      static_cast<uint32_t>(get(raw, TensorMapField::swizzle_atomicity)));
   if (!swizzle) return Result::failure("tensor map: a swizzle atom is set, want the 128B swizzle with it");
   map.swizzle = *swizzle;
   if (Error e = check_global(map); !e.empty()) return Result::failure(e);

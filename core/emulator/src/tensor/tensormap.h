@@ -53,6 +53,21 @@ struct TensorMap {
 // Decodes the 128 bytes and checks all that cuTensorMapEncodeTiled checks, the base address's alignment included.
 Expected<TensorMap> decode_tensor_map(const uint8_t* bytes_128);
 
+// The fields that tensormap.replace writes.
+enum class TensorMapField : uint8_t {
+  global_address, rank,
+  box_dim, global_dim, global_stride, element_stride,  // one for each dimension, or one fewer
+  elemtype, interleave_layout, swizzle_mode, swizzle_atomicity, fill_mode
+};
+const char* tensor_map_field_name(TensorMapField field);
+// How many ordinals the field has; 0 where it has none.
+uint32_t num_ordinals(TensorMapField field);
+
+// Writes one field, of dimension `ordinal` where it has several, of the 128 bytes. `value` is as PTX counts it (rank - 1,
+// a stride in bytes). An error where the field cannot hold it, or the emulator does not know it; whether the whole is a
+// valid map is checked when it is used.
+Error replace_tensor_map_field(uint8_t* bytes_128, TensorMapField field, uint32_t ordinal, uint64_t value);
+
 enum class TensorCopy : uint8_t { load, store, reduce };
 
 // Whether a copy may start at these coordinates. Hardware traps where the first is not a multiple of 16 bytes, and
