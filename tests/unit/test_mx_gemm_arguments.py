@@ -97,7 +97,9 @@ def tensors(draw: st.DrawFn) -> dict[str, TensorView]:
         elif change == "stride":
             strides[dim] = draw(st.sampled_from([0, 1, -1, 8, 32, 64, 128, 160, 192, 384, 512, 4096]))
         elif change == "dtype":
-            dtype = draw(st.sampled_from(["bf16", "fp32", "fp8_e4m3", "fp4_e2m1", "fp6_e2m3", "ue4m3"]))
+            # Views of scales alone are ever of ue4m3, and never of fp8_e4m3, which is the same to C.
+            e4m3 = "ue4m3" if arg.dtype_symbol == "S" else "fp8_e4m3"
+            dtype = draw(st.sampled_from(["bf16", "fp32", "fp4_e2m1", "fp6_e2m3", "e8m0", e4m3]))
         elif change == "rank":
             shape, strides = shape[1:], strides[1:]
         address = (1 + len(views)) << 24
