@@ -46,7 +46,10 @@ def plan(registry: Registry, selection: Selection) -> tuple[Variant, ...]:
 
     Raises: ArgumentError naming the selection that nothing matches.
     """
-    rows = [row for row in registry.variants() if arch(row.arch).is_gpu]
+    offered = registry.variants()
+    others = set(selection.fusions) - {row.fusion_name for row in offered}
+    named = [row for name in sorted(others) for row in registry.variants(fusion=name)]
+    rows = [row for row in (*offered, *named) if arch(row.arch).is_gpu]
     rows = [row for row in rows if row.in_default_pack or selection.rows is Rows.ALL]
     rows = _keep(rows, "family", selection.families, lambda row: {row.family})
     rows = _keep(rows, "plugin", selection.plugins, lambda row: _owners(registry, row))

@@ -173,15 +173,18 @@ class Operator:
         key = (where, fusion_key(request.fusion), signatures, leaf_signatures, wanted)
         plan = self._plans.get(key)
         if plan is None:
-            plan = self._new_plan(request, tensors, where)
+            plan = self._new_plan(request, tensors, leaves, where)
             if len(self._plans) >= MAX_PLANS:
                 self._plans.pop(next(iter(self._plans)), None)
             self._plans[key] = plan
         return plan
 
-    def _new_plan(self, request: Request, tensors: Mapping[str, TensorView], where: Device) -> _Plan:
+    def _new_plan(
+        self, request: Request, tensors: Mapping[str, TensorView], leaves: tuple[Any, ...], where: Device
+    ) -> _Plan:
         problem = bind(self.schema, tensors, request.fusion, where.target)
         fields = problem.field_values
+        _check_leaf_extents(request.fusion, leaves, self._family.extents(fields))
         new_outputs = []
         for name, output in request.outputs.items():
             if output.given is None:
@@ -259,6 +262,12 @@ def _leaf_value(leaf: Leaf) -> TensorView | float | int:
     if len(tensor.shape) != leaf.rank:
         raise ArgumentError(leaf.name, f"{len(tensor.shape)} dims {tensor.shape}", f"{leaf.rank} dims")
     return tensor
+
+
+def _check_leaf_extents(fusion: Fusion | None, leaves: tuple[Any, ...], extents: Mapping[str, int]) -> None:
+    for leaf, value in zip(fusion.leaves() if fusion is not None else (), leaves, strict=True):
+        if isinstance(value, TensorView):
+            leaf.check_extents(value.shape, extents)
 
 
 def _tensors_of(leaves: tuple[Any, ...]) -> list[TensorView]:

@@ -21,6 +21,7 @@ from opdeck.core.arch import arch as arch_row
 from opdeck.core.errors import ArgumentError, PluginError
 from opdeck.core.family import Family
 from opdeck.core.fusion import Activation, Fusion
+from opdeck.core.fusion.names import parse
 from opdeck.core.operator import Operator
 from opdeck.core.schema import FamilySchema
 from opdeck.core.variant import Variant
@@ -32,7 +33,7 @@ class PluginWarning(UserWarning):
 
 @dataclass
 class _Contents:
-    """fusions: by canonical name. owners: the plugin of each family and fusion name."""
+    """fusions: as offered, by canonical name. owners: the plugin of each family and fusion name."""
 
     operators: dict[str, Operator] = field(default_factory=dict)
     fusions: dict[str, Fusion] = field(default_factory=dict)
@@ -69,21 +70,30 @@ class Registry:
     ) -> tuple[Variant, ...]:
         """Rows in priority order; arch ("sm_100a", "cpu") and fusion (a canonical name, "none") narrow them.
 
+        Without `fusion` they are those of the fusions that packs hold; with it, any that opdeck or a plugin knows.
+
         Raises: ArgumentError for a family, an arch or a fusion that there is not.
         """
         names = self.families() if family is None else (family,)
         fusions = tuple(self._contents.fusions.values())
         rows = [row for name in names for row in self.get(name).variants(fusions)]
-        known = {*self._contents.fusions, *(row.fusion_name for row in rows)}
-        if fusion is not None and fusion not in known:
-            raise ArgumentError("fusion", repr(fusion), "|".join(sorted(known)))
+        if fusion is not None and fusion not in {*self._contents.fusions, *(row.fusion_name for row in rows)}:
+            rows = [row for name in names for row in self.get(name).variants((self.fusion(fusion),))]
         if arch is not None:
             arch_row(arch)
         return tuple(row for row in rows if arch in (None, row.arch) and fusion in (None, row.fusion_name))
 
     def fusions(self) -> Mapping[str, Fusion]:
-        """The fusions that plugins offer, by canonical name."""
+        """The fusions that plugins offer, with the values that they offer, by canonical name."""
         return self._contents.fusions
+
+    def fusion(self, name: str) -> Fusion | None:
+        """The fusion of a canonical name, `alibi&causal[align=bottom_right]`; None for "none".
+
+        Kinds are in the place of leaf values, but for what plugins offer.
+        Raises: ArgumentError when neither opdeck nor a plugin has such a fusion.
+        """
+        return None if name == "none" else parse(name, self._contents.fusions)
 
     def owner(self, name: str) -> str:
         """The plugin that offers a family or a fusion (by its name, "PLUGIN.fusion"); "opdeck" for what is built in."""
@@ -135,7 +145,7 @@ def _add_plugin(entry_point: importlib.metadata.EntryPoint, contents: _Contents)
     fusions: dict[str, Fusion] = {}
     for given, kind in offered:
         fusion = _checked_fusion(given, kind, entry_point.name, {**contents.fusions, **fusions})
-        fusions[fusion.canonical_name] = fusion.without_values()
+        fusions[fusion.canonical_name] = fusion
     contents.operators.update(operators)
     contents.fusions.update(fusions)
     names = [*operators, *(fusion.name for fusion in fusions.values())]

@@ -1,13 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
 """opdeck.core.fusion: functions that are compiled into kernels, and how to write one. Imports no DSL.
 
-Masks are of attention, activations of GEMM.
+Masks and score functions are of attention, activations of GEMM.
 """
 
 from opdeck.core.fusion.activations import Activation, GatedSilu, Gelu, Relu, Silu
 from opdeck.core.fusion.base import (
     AttentionFusion,
+    BandMask,
     Coords,
+    Extent,
     Float32Leaf,
     Fusion,
     Int32Leaf,
@@ -15,20 +17,27 @@ from opdeck.core.fusion.base import (
     Leaf,
     LeafKind,
     Mask,
+    Score,
     TensorLeaf,
     Tile,
     TileRanges,
     tensor_leaf,
 )
 from opdeck.core.fusion.check import check_tile_ranges
-from opdeck.core.fusion.masks import Align, Causal, Residual
+from opdeck.core.fusion.masks import Align, Causal, Document, PrefixLM, Residual, Window
+from opdeck.core.fusion.scores import Alibi, Bias, Sink, Softcap
 
 __all__ = [
     "Activation",
+    "Alibi",
     "Align",
     "AttentionFusion",
+    "BandMask",
+    "Bias",
     "Causal",
     "Coords",
+    "Document",
+    "Extent",
     "Float32Leaf",
     "Fusion",
     "GatedSilu",
@@ -38,12 +47,17 @@ __all__ = [
     "Leaf",
     "LeafKind",
     "Mask",
+    "PrefixLM",
     "Relu",
     "Residual",
+    "Score",
     "Silu",
+    "Sink",
+    "Softcap",
     "TensorLeaf",
     "Tile",
     "TileRanges",
+    "Window",
     "check_tile_ranges",
     "tensor_leaf",
 ]

@@ -19,7 +19,7 @@ import enum
 import functools
 import re
 import typing
-from collections.abc import Hashable, Iterator, Sequence
+from collections.abc import Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Annotated, Any, ClassVar, NamedTuple, TypeVar
 
@@ -27,7 +27,7 @@ import numpy as np
 import numpy.typing as npt
 
 from opdeck.core.errors import ArgumentError, ArgumentTypeError
-from opdeck.core.fusion.intmath import IntLike, ceil_div
+from opdeck.core.fusion.intmath import IntLike, ceil_div, clamp, floor_div, is_static_zero, min_
 
 MAX_NUM_LEAVES = 16
 
@@ -47,9 +47,17 @@ Int32Leaf = Annotated[Any, LeafKind.INT32]
 Float32Leaf = Annotated[Any, LeafKind.FLOAT32]
 
 
-def tensor_leaf(rank: int, dtype: str = "fp32") -> Any:
-    """Field of a TensorLeaf: its number of dims and its canonical dtype, which the compiled kernel fixes."""
-    return dataclasses.field(metadata={"rank": rank, "dtype": dtype})
+def tensor_leaf(
+    rank: int | None = None, dtype: str = "fp32", dims: Sequence[str] = (), dtype_field: str | None = None
+) -> Any:
+    """Field of a TensorLeaf: its number of dims and its canonical dtype, which the compiled kernel fixes.
+
+    dims: what its extents must be, each a field of Extent, a number, or one of those or 1: ("batch|1", "num_heads").
+    Then rank need not be given. Extents of which nothing is said are not checked, nor are any in C.
+    dtype_field: the static field that holds the dtype, where it is not the same for every instance.
+    """
+    rank = len(dims) if rank is None else rank
+    return dataclasses.field(metadata={"rank": rank, "dtype": dtype, "dims": tuple(dims), "dtype_field": dtype_field})
 
 
 @dataclass(frozen=True)
@@ -61,6 +69,15 @@ class Leaf:
     rank: int
     dtype: str
     value: Any = dataclasses.field(compare=False)
+    dims: tuple[str, ...] = ()
+
+    def check_extents(self, shape: Sequence[int], extents: Mapping[str, int]) -> None:
+        """Raises: ArgumentError when the tensor is not of `dims`. extents: values of Extent's fields, those known."""
+        for dim_idx, (dim, got) in enumerate(zip(self.dims, shape, strict=False)):
+            wants = {word: int(word) if word.isdigit() else extents.get(word, got) for word in dim.split("|")}
+            if got not in wants.values():
+                want = "|".join(word if word.isdigit() else f"{word} = {extent}" for word, extent in wants.items())
+                raise ArgumentError(self.name, f"{got} in dim {dim_idx} of shape {tuple(shape)}", want)
 
 
 class TileRanges(NamedTuple):
@@ -93,6 +110,15 @@ class Coords(NamedTuple):
     sk: IntLike
 
 
+class Extent(NamedTuple):
+    """Size of an attention problem: sequences, query heads, queries and keys a sequence."""
+
+    batch: int
+    num_heads: int
+    sq: int
+    sk: int
+
+
 class FieldKind(enum.Enum):
     STATIC = 0
     LEAF = 1
@@ -102,9 +128,11 @@ class FieldKind(enum.Enum):
 class FieldSpec(NamedTuple):
     name: str
     kind: FieldKind
-    leaf_kind: LeafKind | None
-    rank: int
-    dtype: str
+    leaf_kind: LeafKind | None = None
+    rank: int = 0
+    dtype: str = ""
+    dims: tuple[str, ...] = ()
+    dtype_field: str | None = None
 
 
 _field_specs_of: dict[type, tuple[FieldSpec, ...]] = {}
@@ -135,10 +163,10 @@ def _field_spec(cls: type, field: dataclasses.Field[Any], hint: Any) -> FieldSpe
         if "rank" not in field.metadata:
             name = f"{cls.__qualname__}.{field.name}"
             raise ArgumentTypeError(name, "a TensorLeaf of unknown rank", "its rank", "= tensor_leaf(rank=1)")
-        return FieldSpec(field.name, FieldKind.LEAF, kinds[0], field.metadata["rank"], field.metadata["dtype"])
+        return FieldSpec(field.name, FieldKind.LEAF, kinds[0], **field.metadata)
     if isinstance(hint, type) and issubclass(hint, Fusion):
-        return FieldSpec(field.name, FieldKind.FUSION, None, 0, "")
-    return FieldSpec(field.name, FieldKind.STATIC, None, 0, "")
+        return FieldSpec(field.name, FieldKind.FUSION)
+    return FieldSpec(field.name, FieldKind.STATIC)
 
 
 _SCALAR_DTYPES = {LeafKind.INT32: "int32", LeafKind.FLOAT32: "fp32"}
@@ -229,7 +257,8 @@ class Fusion:
             if spec.kind is FieldKind.FUSION:
                 leaves.extend(value.leaves())
             elif spec.leaf_kind is not None and value is not None:
-                leaves.append(Leaf(f"{self.name}.{spec.name}", spec.leaf_kind, spec.rank, spec.dtype, value))
+                dtype = getattr(self, spec.dtype_field) if spec.dtype_field else spec.dtype
+                leaves.append(Leaf(f"{self.name}.{spec.name}", spec.leaf_kind, spec.rank, dtype, value, spec.dims))
         if len(leaves) > MAX_NUM_LEAVES:
             raise ArgumentError(f"leaves of {self.name}", len(leaves), f"at most {MAX_NUM_LEAVES}")
         return _with_unique_names(leaves)
@@ -257,8 +286,10 @@ class Fusion:
                 if not rest:
                     raise ArgumentTypeError(f"{self.name}.{spec.name}", "no value", "a value for each leaf")
                 changes[spec.name] = rest.pop(0)
-        if not changes:
-            return self
+        return self.replace(**changes) if changes else self
+
+    def replace(self: FusionT, **changes: Any) -> FusionT:
+        """The same fusion with other values in some fields."""
         # Not dataclasses.replace: __post_init__ checks what users give, and traced values are not that.
         fusion = object.__new__(type(self))
         for field in field_specs(type(self)):
@@ -267,14 +298,67 @@ class Fusion:
 
 
 class AttentionFusion(Fusion):
-    """Base of the fusions of attention kernels."""
+    """A fusion of attention kernels: score functions, a mask, a sink, or some of these."""
+
+    def at(self, batch: IntLike, head: IntLike) -> AttentionFusion:
+        """The fusion as one head of one sequence sees it. Kernels call it once a CTA, the reference once a head.
+
+        Here a leaf that holds a value for each head or sequence becomes the one that counts, read once:
+        `return self.replace(slopes=self.slopes[head])`. What is not the same for all heads and is used by
+        visible_interval or tile_ranges must, since these are not told the head.
+        """
+        return self
+
+    def sample(self: FusionT, extent: Extent, rng: np.random.Generator) -> FusionT:
+        """The same fusion with leaf values to try on a problem of that size; by default the fields' defaults.
+
+        Who calls it: `opdeck check-plugin` and `opdeck run --mask`. A fusion with leaves that have no default
+        overrides it.
+        """
+        changes = {}
+        for field in dataclasses.fields(self):  # type: ignore[arg-type]
+            if isinstance(getattr(self, field.name), LeafKind):
+                if field.default is dataclasses.MISSING:
+                    want = f"a method sample(extent, rng) of {type(self).__qualname__} that says which"
+                    raise ArgumentError(f"{self.name}.{field.name}", "no value to try", want)
+                changes[field.name] = field.default
+        return self.replace(**changes) if changes else self
+
+    def reference(self, scores: npt.NDArray[np.float64], coords: Coords) -> npt.NDArray[np.float64]:
+        """What the fusion does to scores, in numpy. coords broadcast to the shape of scores."""
+        raise NotImplementedError(f"{type(self).__qualname__}.reference")
+
+    @property
+    def scores(self) -> tuple[Score, ...]:
+        """The score functions within, in the order in which they run."""
+        return ()
+
+    @property
+    def mask(self) -> Mask:
+        """The mask within, which runs after the score functions; Residual where there is none."""
+        from opdeck.core.fusion.masks import Residual
+
+        return Residual()
+
+    @property
+    def sinks(self) -> tuple[Any, ...]:
+        """The Sink within, if there is one."""
+        return ()
+
+    def __and__(self, other: object) -> AttentionFusion:
+        """Both: the score functions as written, then what both masks show."""
+        if not isinstance(other, AttentionFusion):
+            return NotImplemented
+        from opdeck.core.fusion.compose import combine
+
+        return combine(self, other)
 
     def tile_ranges(self, q_block: IntLike, tile: tuple[int, int], sq: IntLike, sk: IntLike) -> TileRanges:
         """K tiles that the Q tile of rows [q_block * tile_m, (q_block + 1) * tile_m) visits.
 
-        Domain: q_block * tile_m < sq. This default knows nothing of the fusion: it visits all of K, every tile masked.
+        Domain: q_block * tile_m < sq. Those of the mask within.
         """
-        return TileRanges(0, 0, 0, ceil_div(sk, tile[1]))
+        return self.mask.tile_ranges(q_block, tile, sq, sk)
 
     def get_trip_count(self, q_block: IntLike, tile: tuple[int, int], sq: IntLike, sk: IntLike) -> IntLike:
         """Number of K tiles that the Q tile visits."""
@@ -291,13 +375,42 @@ class AttentionFusion(Fusion):
         ranges = self.tile_ranges(q_block, tile, sq, sk)
         return ranges.full_end - ranges.full_begin
 
+
+class Score(AttentionFusion):
+    """A fusion that changes scores: it gets and returns logits, S * softmax_scale, before the mask.
+
+    is_finite: whether finite scores stay finite. Kernels then take a part of the exponentials by polynomial, which
+    would turn -inf into a small number.
+    """
+
+    is_finite: ClassVar[bool] = False
+
+    def score(self, score: Any, coords: Coords) -> Any:
+        """The new logit of query coords.q and key coords.k.
+
+        Arithmetic that runs on numpy arrays and on the DSL's traced numbers alike; see floatmath for functions. Where
+        k >= sk the result does not matter, but tensors must not be read beyond their ends.
+        """
+        raise NotImplementedError(f"{type(self).__qualname__}.score")
+
+    def apply_score(self, scores: Any, coords: Coords) -> None:
+        """Changes registers `scores`, a row of logits of keys coords.k + i, in a kernel. By default one by one."""
+        from cutlass import cute
+
+        for idx in range(cute.size(scores)):
+            scores[idx] = self.score(scores[idx], coords._replace(k=coords.k + idx))
+
     def reference(self, scores: npt.NDArray[np.float64], coords: Coords) -> npt.NDArray[np.float64]:
-        """What the fusion does to scores, in numpy. coords broadcast to the shape of scores."""
-        raise NotImplementedError(f"{type(self).__qualname__}.reference")
+        result: npt.NDArray[np.float64] = self.score(scores, coords)
+        return result
+
+    @property
+    def scores(self) -> tuple[Score, ...]:
+        return (self,)
 
 
 class Mask(AttentionFusion):
-    """A fusion that only sets scores to -inf. It runs on raw S = Q K^T, before softmax_scale."""
+    """A fusion that only sets scores to -inf. Without a Score it runs on raw S = Q K^T, before softmax_scale."""
 
     def visible(self, coords: Coords) -> Any:
         """Whether query coords.q sees key coords.k: a truth value a element. Must be false where k >= sk."""
@@ -306,13 +419,13 @@ class Mask(AttentionFusion):
     def reference(self, scores: npt.NDArray[np.float64], coords: Coords) -> npt.NDArray[np.float64]:
         return np.where(self.visible(coords), scores, -np.inf)
 
-    def __and__(self, other: object) -> Mask:
-        """A key is visible when both masks show it."""
-        if not isinstance(other, Mask):
-            return NotImplemented
-        from opdeck.core.fusion.compose import intersect
+    def tile_ranges(self, q_block: IntLike, tile: tuple[int, int], sq: IntLike, sk: IntLike) -> TileRanges:
+        """This default knows nothing of the mask: it visits all of K, every tile masked."""
+        return TileRanges(0, 0, 0, ceil_div(sk, tile[1]))
 
-        return intersect(self, other)
+    @property
+    def mask(self) -> Mask:
+        return self
 
 
 class IntervalMask(Mask):
@@ -325,6 +438,26 @@ class IntervalMask(Mask):
     def visible(self, coords: Coords) -> Any:
         k_begin, k_end = self.visible_interval(coords.q, coords.sq, coords.sk)
         return (coords.k >= k_begin) & (coords.k < k_end)
+
+
+class BandMask(IntervalMask):
+    """An interval mask whose intervals never move back: neither bound is less for a later query.
+
+    So the first and the last row of a block tell which tiles it visits.
+    """
+
+    def tile_ranges(self, q_block: IntLike, tile: tuple[int, int], sq: IntLike, sk: IntLike) -> TileRanges:
+        tile_m, tile_n = tile
+        q_begin = q_block * tile_m
+        q_end = min_(q_begin + tile_m, sq)
+        first_begin, first_end = self.visible_interval(q_begin, sq, sk)
+        last_begin, last_end = self.visible_interval(q_end - 1, sq, sk)
+        full_end, end = floor_div(first_end, tile_n), ceil_div(last_end, tile_n)
+        if is_static_zero(first_begin) and is_static_zero(last_begin):
+            return TileRanges(0, 0, full_end, end)
+        begin = min_(floor_div(first_begin, tile_n), end)
+        full_begin = clamp(ceil_div(last_begin, tile_n), begin, end)
+        return TileRanges(begin, full_begin, clamp(full_end, full_begin, end), end)
 
 
 def _with_unique_names(leaves: list[Leaf]) -> tuple[Leaf, ...]:

@@ -10,23 +10,26 @@ from __future__ import annotations
 import numpy as np
 
 from opdeck.core.errors import ArgumentError
-from opdeck.core.fusion.base import Coords, Mask, TileRanges
+from opdeck.core.fusion.base import AttentionFusion, Coords, TileRanges
 from opdeck.core.fusion.intmath import ceil_div
 
 
-def check_tile_ranges(mask: Mask, sq: int, sk: int, tile: tuple[int, int] = (128, 128)) -> None:
-    """Compares tile_ranges of every block of queries with `visible`, element by element, for the first head.
+def check_tile_ranges(
+    fusion: AttentionFusion, sq: int, sk: int, tile: tuple[int, int] = (128, 128), where: tuple[int, int] = (0, 0)
+) -> None:
+    """Compares tile_ranges of every block of queries with `visible`, element by element, for one (batch, head).
 
     Raises: ArgumentError naming the first block whose ranges are wrong, with what it got and what it wants.
     """
+    mask = fusion.at(*where).mask
     q, k = np.ogrid[:sq, :sk]
-    visible = np.broadcast_to(mask.visible(Coords(0, 0, q, k, sq, sk)), (sq, sk))
+    visible = np.broadcast_to(mask.visible(Coords(*where, q, k, sq, sk)), (sq, sk))
     for q_block in range(ceil_div(sq, tile[0])):
         ranges = TileRanges(*(int(edge) for edge in mask.tile_ranges(q_block, tile, sq, sk)))
         want = _broken_promise(ranges, visible[q_block * tile[0] : (q_block + 1) * tile[0]], tile[1])
         if want is not None:
             raise ArgumentError(
-                f"{mask.canonical_name}.tile_ranges of q_block {q_block}, sq {sq}, sk {sk}", ranges, want
+                f"{fusion.canonical_name}.tile_ranges of q_block {q_block}, sq {sq}, sk {sk}", ranges, want
             )
 
 

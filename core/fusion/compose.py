@@ -1,26 +1,29 @@
 # SPDX-License-Identifier: Apache-2.0
-"""compose.py: the intersection of two masks, `a & b`.
+"""compose.py: two fusions at once, `a & b`.
 
-Who calls it: Mask.__and__.
+Who calls it: AttentionFusion.__and__.
 """
 
 from __future__ import annotations
 
 import functools
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
-from opdeck.core.fusion.base import Coords, IntervalMask, Mask, TileRanges
+import numpy as np
+import numpy.typing as npt
+
+from opdeck.core.errors import ArgumentError
+from opdeck.core.fusion.base import AttentionFusion, Coords, Extent, IntervalMask, Mask, Score, TileRanges
 from opdeck.core.fusion.intmath import IntLike, clamp, max_, min_
 from opdeck.core.fusion.masks import Residual
 
 
-@dataclass(frozen=True)
-class MaskAnd(Mask):
-    """Shows what both masks show."""
+class _Pair(AttentionFusion):
+    """What is the same for all pairs. Subclasses have the fields left and right."""
 
-    left: Mask
-    right: Mask
+    left: AttentionFusion
+    right: AttentionFusion
 
     @property
     def name(self) -> str:  # type: ignore[override]
@@ -33,6 +36,46 @@ class MaskAnd(Mask):
     @functools.cached_property
     def slug(self) -> str:
         return f"{self.left.slug}_and_{self.right.slug}"
+
+    def at(self, batch: IntLike, head: IntLike) -> AttentionFusion:
+        return combine(self.left.at(batch, head), self.right.at(batch, head))
+
+    def sample(self: PairT, extent: Extent, rng: np.random.Generator) -> PairT:
+        return self.replace(left=self.left.sample(extent, rng), right=self.right.sample(extent, rng))
+
+
+PairT = TypeVar("PairT", bound=_Pair)
+
+
+@dataclass(frozen=True)
+class Stack(_Pair):
+    """left, then right: fusions of which one at least is no mask. combine() puts them in order."""
+
+    left: AttentionFusion
+    right: AttentionFusion
+
+    @property
+    def scores(self) -> tuple[Score, ...]:
+        return self.left.scores + self.right.scores
+
+    @property
+    def mask(self) -> Mask:
+        return intersect(self.left.mask, self.right.mask)
+
+    @property
+    def sinks(self) -> tuple[Any, ...]:
+        return self.left.sinks + self.right.sinks
+
+    def reference(self, scores: npt.NDArray[np.float64], coords: Coords) -> npt.NDArray[np.float64]:
+        return self.right.reference(self.left.reference(scores, coords), coords)
+
+
+@dataclass(frozen=True)
+class MaskAnd(_Pair, Mask):
+    """Shows what both masks show."""
+
+    left: Mask
+    right: Mask
 
     def visible(self, coords: Coords) -> Any:
         return self.left.visible(coords) & self.right.visible(coords)
@@ -58,6 +101,19 @@ class IntervalMaskAnd(MaskAnd, IntervalMask):
         begin_a, end_a = self.left.visible_interval(q, sq, sk)
         begin_b, end_b = self.right.visible_interval(q, sq, sk)
         return max_(begin_a, begin_b), min_(end_a, end_b)
+
+
+def combine(left: AttentionFusion, right: AttentionFusion) -> AttentionFusion:
+    """left & right: the score functions as written, then what both masks show, then the sink.
+
+    Raises: ArgumentError when both have a sink.
+    """
+    sinks = left.sinks + right.sinks
+    if len(sinks) > 1:
+        raise ArgumentError("fusion", "two sinks", "one at most")
+    mask = intersect(left.mask, right.mask)
+    parts = (*left.scores, *right.scores, *(() if mask == Residual() else (mask,)), *sinks)
+    return functools.reduce(Stack, parts) if parts else mask
 
 
 def intersect(left: Mask, right: Mask) -> Mask:

@@ -54,3 +54,17 @@ def floor_div(a: IntLike, b: int) -> IntLike:
 def ceil_div(a: IntLike, b: int) -> IntLike:
     """ceil(a / b) for any a and a positive b."""
     return floor_div(a + (b - 1), b)
+
+
+def is_static_zero(value: IntLike) -> bool:
+    """True for the Python int 0, known while a kernel is traced."""
+    return isinstance(value, int) and value == 0
+
+
+def broadcast_index(index: IntLike, extent: IntLike) -> IntLike:
+    """index in a dim of `extent` entries, or of one for all: 0 there. An index past the end gives the last entry."""
+    if isinstance(extent, int):
+        return min_(index, extent - 1)
+    import cutlass
+
+    return cutlass.min(cutlass.Int32(index), cutlass.Int32(extent) - 1)

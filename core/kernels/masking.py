@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Masks on scores of which each thread holds one row: consecutive keys in consecutive registers.
+"""Fusions on scores of which each thread holds one row: consecutive keys in consecutive registers.
 
 Called by: softmax roles whose tensor-memory loads give a row to a thread (tcgen05.ld.32x32b).
 An IntervalMask becomes bit masks, one word for 32 keys, built once a row and tile: an element then costs one select
@@ -8,16 +8,24 @@ on a bit, and no comparison of coordinates. Any other Mask is asked element by e
 
 from __future__ import annotations
 
-from typing import Any
-
 import cutlass
 import cutlass.cute as cute
 from cutlass import Boolean, Float32, Int32, Uint32
 
-from opdeck.core.fusion.base import Coords, IntervalMask, Mask
-from opdeck.core.fusion.intmath import clamp
+from opdeck.core.fusion.base import AttentionFusion, Coords, IntervalMask, Mask
+from opdeck.core.fusion.intmath import clamp, is_static_zero
 
 WORD_BITS = 32
+
+
+@cute.jit
+def apply_scores(fusion: AttentionFusion, scores: cute.Tensor, coords: Coords, softmax_scale: Float32) -> None:
+    """Makes logits of S and runs the fusion's score functions on them, in order. scores[i] is of key coords.k + i."""
+    for idx in cutlass.range_constexpr(0, cute.size(scores), 2):
+        pair = (scores[idx], scores[idx + 1])
+        scores[idx], scores[idx + 1] = cute.arch.mul_packed_f32x2(pair, (softmax_scale, softmax_scale))
+    for score in fusion.scores:
+        score.apply_score(scores, coords)
 
 
 @cute.jit
@@ -35,11 +43,6 @@ def apply_mask(mask: Mask, scores: cute.Tensor, coords: Coords) -> None:
     else:
         for idx in cutlass.range_constexpr(cute.size(scores)):
             hide_unless(scores, idx, mask.visible(coords._replace(k=coords.k + idx)))
-
-
-def is_static_zero(value: Any) -> bool:
-    """True for the Python int 0: an interval that starts at the first key, known while the kernel is traced."""
-    return isinstance(value, int) and value == 0
 
 
 def hide_unless(scores: cute.Tensor, idx: int, visible: Boolean) -> None:

@@ -18,7 +18,7 @@ import numpy as np
 import numpy.typing as npt
 
 from opdeck.core import dtypes
-from opdeck.core.fusion import AttentionFusion, Causal, Fusion, Residual
+from opdeck.core.fusion import AttentionFusion, Causal, Residual
 from opdeck.core.variant import Variant, fusion_slug
 from opdeck.plugins.fmha_fwd import reference
 
@@ -86,7 +86,7 @@ class Case:
     """One row: what is computed, on which values, in which memory."""
 
     shape: Shape
-    fusion: Fusion | None = None
+    fusion: AttentionFusion | None = None
     dtype: str = "bf16"
     values: Values = Values.NORMAL
     view: View = View.COMPACT
@@ -127,7 +127,7 @@ DTYPES = ("bf16", "fp16")
 FAR_ELEMS = (1 << 31) + 4096
 
 BOTTOM_RIGHT, TOP_LEFT = Causal(), Causal(align="top_left")
-MASKS: tuple[Fusion | None, ...] = (None, BOTTOM_RIGHT, TOP_LEFT)
+MASKS: tuple[AttentionFusion | None, ...] = (None, BOTTOM_RIGHT, TOP_LEFT)
 
 # (shape, masks), each for every dtype.
 _EXAMPLE_77 = (
@@ -335,9 +335,9 @@ def expected_macs(case: Case, variant: Variant) -> int:
     tile = (int(variant.config["tile_m"]), int(variant.config["tile_n"]))
     mask = variant.fusion or Residual()
     assert isinstance(mask, AttentionFusion)
-    num_tiles: int = sum(
-        mask.get_trip_count(q_block, tile, sq, sk)
-        for sq, sk in case.sequences()
-        for q_block in range(-(-sq // tile[0]))
-    )
-    return shape.hq * num_tiles * tile[0] * tile[1] * 2 * shape.d
+    num_tiles = 0
+    for seq, (sq, sk) in enumerate(case.sequences()):
+        for head in range(shape.hq):
+            part = mask.at(seq, head)
+            num_tiles += sum(part.get_trip_count(q_block, tile, sq, sk) for q_block in range(-(-sq // tile[0])))
+    return num_tiles * tile[0] * tile[1] * 2 * shape.d

@@ -25,7 +25,8 @@ from opdeck.core.cli.explore import ExploreOption, print_exploration
 from opdeck.core.cli.text import print_table
 from opdeck.core.devices import Device
 from opdeck.core.errors import ArgumentError, Unsupported
-from opdeck.core.fusion import Causal, Mask, Residual
+from opdeck.core.fusion import AttentionFusion, Causal, Extent, Residual
+from opdeck.core.fusion.names import split
 from opdeck.core.profile import Profile
 from opdeck.core.transfer import to_memory, to_numpy, wait_for
 from opdeck.core.variant import Variant
@@ -49,7 +50,14 @@ VarlenOption = Annotated[bool, typer.Option("--varlen", help="Packed sequences: 
 VarlenQOption = Annotated[str | None, typer.Option("--varlen-q", help="Packed: queries of each sequence, a:b:...")]
 VarlenKOption = Annotated[str | None, typer.Option("--varlen-k", help="The same for keys. Default: those of queries.")]
 DtypeOption = Annotated[str, typer.Option("--dtype", help="fp16 or bf16.")]
-MaskOption = Annotated[str, typer.Option("--mask", help="Of no, residual, causal; a comma-separated list combines.")]
+MaskOption = Annotated[
+    str,
+    typer.Option(
+        "--mask",
+        help="Of no, residual, causal and canonical names of fusions, whose run-time arguments are then drawn or those "
+        "that their plugin offers; a comma-separated list combines.",
+    ),
+]
 CausalTypeOption = Annotated[str, typer.Option("--causal-type", help="Queries at the begin (qbegin) or end (qend).")]
 StyleOption = Annotated[str, typer.Option("--init-style", help="r normal, 1 ones, d i%128%4, s i/128%4, n zeros.")]
 QStyleOption = Annotated[str | None, typer.Option("--init-style-q", help="The same for q alone.")]
@@ -119,12 +127,12 @@ def run(
     verbose: VerboseOption = False,
 ) -> None:
     """Attention forward on one problem; verified against the float64 oracle. Exit status 1 when it is wrong."""
-    fusion = _fusion(mask, causal_type)
-    case = _case(_Sizes(b, h, h_k, q, k, d, varlen, varlen_q, varlen_k), fusion, dtype)
+    case = _case(_Sizes(b, h, h_k, q, k, d, varlen, varlen_q, varlen_k), _fusion(mask, causal_type), dtype, seed)
+    fusion = case.fusion
     where = command_device(device, schedule, hazards)
     styles = (init_style_q or init_style, init_style_k or init_style, init_style_v or init_style)
     inputs = _inputs(case, styles, seed)
-    variant = _choose(inputs, fusion, where, kernel_filter)
+    variant = replace(_choose(inputs, fusion, where, kernel_filter), fusion=fusion)
     if verbose:
         _print_refusals(inputs, fusion, where)
     recorder = Recorder(where) if profile else None
@@ -158,12 +166,12 @@ def explain(
     device: DeviceOption = None,
 ) -> None:
     """For each variant of attention forward: whether it accepts the problem, and if not, why."""
-    fusion = _fusion(mask, causal_type)
-    case = _case(_Sizes(b, h, h_k, q, k, d, varlen, varlen_q, varlen_k), fusion, dtype)
-    _print_refusals(_inputs(case, ("n", "n", "n"), seed=0), fusion, command_device(device, None, None))
+    case = _case(_Sizes(b, h, h_k, q, k, d, varlen, varlen_q, varlen_k), _fusion(mask, causal_type), dtype, seed=0)
+    _print_refusals(_inputs(case, ("n", "n", "n"), seed=0), case.fusion, command_device(device, None, None))
 
 
-def _case(sizes: _Sizes, fusion: Mask | None, dtype: str) -> Case:
+def _case(sizes: _Sizes, fusion: AttentionFusion | None, dtype: str, seed: int) -> Case:
+    """The problem that the flags pose; seed: of the run-time arguments of the fusion."""
     shape = _shape(sizes.b, sizes.h, sizes.h_k, sizes.q, sizes.k, sizes.d)
     lengths = Lengths()
     if sizes.varlen or sizes.varlen_q or sizes.varlen_k:
@@ -179,7 +187,8 @@ def _case(sizes: _Sizes, fusion: Mask | None, dtype: str) -> Case:
                 raise ArgumentError(name, f"{num} sequences", f"{len(q)}")
         lengths = Lengths(q, k)
         shape = replace(shape, b=1, sq=sum(q), sk=sum(k))
-    return Case(shape, fusion, dtypes.dtype(dtype, "--dtype").name, lengths=lengths)
+    case = Case(shape, None, dtypes.dtype(dtype, "--dtype").name, lengths=lengths)
+    return replace(case, fusion=_sampled(fusion, case, seed))
 
 
 def _row_counts(flag: str, text: str | None) -> tuple[int, ...] | None:
@@ -205,16 +214,27 @@ def _shape(b: int | None, h: int | None, h_k: int | None, q: int | None, k: int 
     return Shape(batch, hq, h_k if h_k is not None else hq, sq, sk, d)
 
 
-def _fusion(mask: str, causal_type: str) -> Mask | None:
+def _fusion(mask: str, causal_type: str) -> AttentionFusion | None:
     if causal_type not in _ALIGN_OF_CAUSAL_TYPE:
         raise ArgumentError("--causal-type", repr(causal_type), "|".join(_ALIGN_OF_CAUSAL_TYPE))
     by_name = {"no": Residual(), "residual": Residual(), "causal": Causal(align=_ALIGN_OF_CAUSAL_TYPE[causal_type])}
-    combined: Mask = Residual()
-    for name in mask.split(","):
-        if name not in by_name:
-            raise ArgumentError("--mask", repr(mask), "a comma-separated list of " + "|".join(by_name))
-        combined &= by_name[name]
+    combined: AttentionFusion = Residual()
+    for name in split(mask, ","):
+        try:
+            combined &= by_name.get(name) or registry.fusion(name) or Residual()
+        except ArgumentError as error:
+            want = f"a comma-separated list of {'|'.join(by_name)} and canonical names"
+            raise ArgumentError("--mask", repr(mask), want, str(error)) from None
     return None if combined == Residual() else combined
+
+
+def _sampled(fusion: AttentionFusion | None, case: Case, seed: int) -> AttentionFusion | None:
+    """The fusion with run-time arguments that fit the case."""
+    if fusion is None:
+        return None
+    sequences = case.sequences()
+    sq, sk = (max(rows, default=0) for rows in zip(*sequences, strict=True)) if sequences else (0, 0)
+    return fusion.sample(Extent(len(sequences), case.shape.hq, sq, sk), np.random.default_rng(seed))
 
 
 def _inputs(case: Case, styles: tuple[str, str, str], seed: int) -> Inputs:
@@ -245,7 +265,7 @@ def _fill(extents: tuple[int, ...], style: str, rng: np.random.Generator) -> Arr
     raise ArgumentError("--init-style", repr(style), "r|1|d|s|n")
 
 
-def _choose(inputs: Inputs, fusion: Mask | None, where: Device, kernel_filter: str) -> Variant:
+def _choose(inputs: Inputs, fusion: AttentionFusion | None, where: Device, kernel_filter: str) -> Variant:
     try:
         pattern = re.compile(kernel_filter)
     except re.error as error:
@@ -263,7 +283,7 @@ def _in_memory(inputs: Inputs, where: Device) -> dict[str, Any]:
     return {name: to_memory(array, where.memory) for name, array in inputs.arguments().items()}
 
 
-def _launch(inputs: Inputs, fusion: Mask | None, where: Device, num_launches: tuple[int, int]) -> _Run:
+def _launch(inputs: Inputs, fusion: AttentionFusion | None, where: Device, num_launches: tuple[int, int]) -> _Run:
     """Launches num_launches = (untimed, timed) times."""
     arguments = _in_memory(inputs, where)
     operator = registry.get("fmha_fwd")
@@ -321,7 +341,7 @@ def _print_profile(variant: Variant, profile: Profile) -> None:
             print_table(*item)
 
 
-def _print_errors(done: _Run, fusion: Mask | None) -> bool:
+def _print_errors(done: _Run, fusion: AttentionFusion | None) -> bool:
     """Prints how far the results are from the oracle's; whether they are within the tolerances."""
     inputs = done.inputs
     scale = inputs.q.shape[3] ** -0.5
@@ -341,7 +361,7 @@ def _print_error(name: str, errors: Errors, tolerance: dtypes.Tolerance) -> None
     print(f"{name + ' error':<18}{errors}  (at most {limits})")
 
 
-def _print_refusals(inputs: Inputs, fusion: Mask | None, where: Device) -> None:
+def _print_refusals(inputs: Inputs, fusion: AttentionFusion | None, where: Device) -> None:
     operator = registry.get("fmha_fwd")
     problem = operator.problem(**_in_memory(inputs, where), mask=fusion, device=where)
     print(problem)

@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 from opdeck.core.family import Family
-from opdeck.core.fusion import Mask
+from opdeck.core.fusion import AttentionFusion
 from opdeck.core.hookspecs import hookimpl
 from opdeck.plugins.fmha_fwd import spec, variants
 
@@ -17,7 +17,8 @@ def opdeck_operators() -> list[Family]:
             call=spec.call,
             rows=variants.rows,
             fusions=variants.FUSIONS,
-            fusion_type=Mask,
+            fusion_type=AttentionFusion,
+            extents=spec.extents,
             commands={
                 "run": "opdeck.plugins.fmha_fwd.commands:run",
                 "explain": "opdeck.plugins.fmha_fwd.commands:explain",

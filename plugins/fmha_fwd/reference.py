@@ -55,7 +55,8 @@ def forward(
 ) -> tuple[Array, Array]:
     """O (B, Sq, Hq, Dv) and LSE (B, Hq, Sq), both float64, of q (B, Sq, Hq, D), k (B, Sk, Hk, D), v (B, Sk, Hk, Dv).
 
-    A row without a visible key has O = 0 and LSE = -inf; one that is in no sequence has NaN. lengths: as in sequences.
+    A row without a visible key has O = 0 and LSE = -inf, or that of its sink; one that is in no sequence has NaN.
+    lengths: as in sequences.
     """
     batch, num_q, num_q_heads, _ = q.shape
     o = np.full((batch, num_q, num_q_heads, v.shape[3]), np.nan)
@@ -71,24 +72,29 @@ def forward(
 
 
 def _head(queries: Array, keys: Array, values: Array, where: tuple[AttentionFusion, int, int]) -> tuple[Array, Array]:
-    """O and LSE of one head of one sequence; where: the mask, and the sequence and the head that it is told."""
-    (num_q, num_k), (mask, seq, head) = (len(queries), len(keys)), where
+    """O and LSE of one head of one sequence; where: the fusion, and the sequence and the head that it is told."""
+    (num_q, num_k), (fusion, seq, head) = (len(queries), len(keys)), where
+    part = fusion.at(seq, head)
+    sink = next((float(sink.logit) for sink in part.sinks), -np.inf)
     o, lse = np.zeros((num_q, values.shape[1])), np.full(num_q, -np.inf)
     rows_per_block = max(1, MAX_SCORE_ELEMS // max(1, num_k))
-    for begin in range(0, num_q if num_k > 0 else 0, rows_per_block):
+    for begin in range(0, num_q, rows_per_block):
         rows = slice(begin, min(begin + rows_per_block, num_q))
         q_idx = np.arange(rows.start, rows.stop)[:, None]
         coords = Coords(seq, head, q_idx, np.arange(num_k)[None, :], num_q, num_k)
-        o[rows], lse[rows] = softmax_times(mask.reference(queries[rows] @ keys.T, coords), values)
+        o[rows], lse[rows] = softmax_times(part.reference(queries[rows] @ keys.T, coords), values, sink)
     return o, lse
 
 
-def softmax_times(scores: Array, values: Array) -> tuple[Array, Array]:
-    """softmax(scores) @ values and the log-sum-exp of each row; a row of -inf gives 0 and -inf."""
-    row_max = scores.max(axis=1, keepdims=True)
+def softmax_times(scores: Array, values: Array, sink: float = -np.inf) -> tuple[Array, Array]:
+    """softmax(scores) @ values and the log-sum-exp of each row; a row of -inf gives 0 and -inf.
+
+    sink: a logit that every row has besides, with a value of zeros.
+    """
+    row_max = scores.max(axis=1, keepdims=True, initial=sink)
     shift = np.where(np.isneginf(row_max), 0.0, row_max)
     weights = np.exp(scores - shift)
-    row_sum = weights.sum(axis=1, keepdims=True)
+    row_sum = weights.sum(axis=1, keepdims=True) + np.exp(sink - shift)
     with np.errstate(divide="ignore"):  # ln(0) = -inf is what a row of no key gets
         lse = shift + np.log(row_sum)
     return weights @ values / np.where(row_sum == 0.0, 1.0, row_sum), lse[:, 0]

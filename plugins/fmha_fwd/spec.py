@@ -12,7 +12,7 @@ from typing import Any
 from opdeck.core import arrays
 from opdeck.core.errors import ArgumentError, ArgumentTypeError
 from opdeck.core.family import OutputSpec, Request
-from opdeck.core.fusion import Mask, Residual
+from opdeck.core.fusion import AttentionFusion, Residual
 from opdeck.core.schema import ArgSpec, FamilySchema, Rule
 
 _DTYPES = ("fp16", "bf16")
@@ -61,6 +61,12 @@ SCHEMA = FamilySchema(
 _LAYOUTS: Mapping[str, tuple[int | None, ...]] = {"bshd": (0, 1, 2, 3), "bhsd": (0, 2, 1, 3)}
 _PACKED_LAYOUTS: Mapping[str, tuple[int | None, ...]] = {"bshd": (None, 0, 1, 2), "bhsd": (None, 1, 0, 2)}
 
+
+def extents(fields: Mapping[str, int]) -> Mapping[str, int]:
+    """Sizes that a fusion's leaves must agree with."""
+    return {"batch": fields["b"], "num_heads": fields["hq"], "sq": fields["sq"], "sk": fields["sk"]}
+
+
 # What other libraries call our arguments.
 _ALIASES: Mapping[str, str] = {
     "causal": "mask=Causal() of opdeck.core.fusion",
@@ -89,7 +95,7 @@ def call(
     q: Any,
     k: Any,
     v: Any,
-    mask: Mask | None = None,
+    mask: AttentionFusion | None = None,
     softmax_scale: float | None = None,
     return_lse: bool = False,
     out: Any = None,
@@ -106,7 +112,7 @@ def call(
     q: (B, Sq, Hq, D). k: (B, Sk, Hk, D). v: (B, Sk, Hk, Dv). Hq is a multiple of Hk: query head h reads key head
     h // (Hq // Hk). fp16 or bf16, all three alike; any strides whose last is 1 and whose others are multiples of 16
     bytes.
-    mask: None (every key) or a Mask such as Causal().
+    mask: None (every key) or a Fusion such as Causal(), Alibi(slopes) & Causal(): masks, score functions, a sink.
     softmax_scale: > 0; None is 1 / sqrt(D).
     out: (B, Sq, Hq, Dv) of q's dtype, or None for a new array of q's library.
     lse: (B, Hq, Sq) fp32, natural log of the sum of exponentials, whatever the layout; given or with return_lse=True.
@@ -128,8 +134,8 @@ def call(
     """
     for name in unknown:
         raise ArgumentTypeError(name, "an argument that fmha_fwd does not have", _ALIASES.get(name, "one that it has"))
-    if mask is not None and not isinstance(mask, Mask):
-        raise ArgumentTypeError("mask", repr(mask), "None or a Mask", "such as Causal() of opdeck.core.fusion")
+    if mask is not None and not isinstance(mask, AttentionFusion):
+        raise ArgumentTypeError("mask", repr(mask), "None or a Fusion", "such as Causal() of opdeck.core.fusion")
     if not isinstance(layout, str) or layout not in _LAYOUTS:
         raise ArgumentError("layout", repr(layout), "|".join(_LAYOUTS))
     is_packed = cu_seqlens_q is not None

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from opdeck.core import dtypes
 from opdeck.core.arch import CPU, arch
-from opdeck.core.fusion import Causal, Fusion
+from opdeck.core.fusion import Causal, Fusion, Mask
 from opdeck.core.schema import Rule
 from opdeck.core.variant import Variant, fusion_slug
 
@@ -23,12 +23,13 @@ FUSIONS: tuple[Fusion | None, ...] = (None, Causal(), Causal(align="top_left"))
 
 @dataclass(frozen=True)
 class Kernel:
-    """A kernel source: for which archs, and with which config for each head dim."""
+    """A kernel source: for which archs, with which config for each head dim, and which fusions it can run."""
 
     factory: str
     archs: tuple[str, ...]
     config_by_head_dim: Mapping[int, Mapping[str, int | str]]
     accept: tuple[Rule, ...] = ()
+    fusion_type: type[Fusion] = Fusion
 
 
 _BLACKWELL = {
@@ -64,6 +65,7 @@ KERNELS = (
             128: {"tile_m": 128, "tile_n": 128, "kv_stages": 2, "producer_regs": 24, "consumer_regs": 240},
         },
         accept=tuple(Rule(f"has.{name}", "eq", (0,)) for name in LENGTHS),
+        fusion_type=Mask,
     ),
 )
 REFERENCE_FACTORY = "opdeck.plugins.fmha_fwd.reference:make"
@@ -78,6 +80,7 @@ def rows(fusions: Sequence[Fusion | None]) -> tuple[Variant, ...]:
         for dtype in DTYPES
         for head_dim in kernel.config_by_head_dim
         for fusion in fusions
+        if fusion is None or isinstance(fusion, kernel.fusion_type)
     ]
     return (*compiled, *(_reference_row(dtype, fusion) for dtype in DTYPES for fusion in fusions))
 

@@ -15,7 +15,8 @@ import pytest
 from opdeck.core import registry
 from opdeck.core.devices import open_device
 from opdeck.core.errors import ArgumentError, ArgumentTypeError, OpdeckError
-from opdeck.core.fusion import Int32Leaf, IntervalMask
+from opdeck.core.fusion import Alibi, Bias, Causal, Document, Int32Leaf, IntervalMask, PrefixLM, Sink, Softcap
+from opdeck.core.fusion import Window as BuiltInWindow
 
 BF16 = ml_dtypes.bfloat16
 
@@ -172,8 +173,25 @@ WRONG: list[tuple[dict[str, Any] | Callable[[], dict[str, Any]], type[OpdeckErro
     ({"mask": Window(1 << 31)}, ArgumentError, "test.window.width: got 2147483648, want an int of 32 bits"),
     ({"mask": Window(side=[1])}, ArgumentTypeError, "test.window.side: got list, want an int, bool, enum, str"),
     ({"mask": Window(side=0.5)}, ArgumentTypeError, "test.window.side: got float, want an int, bool, enum, str"),
-    ({"mask": "causal"}, ArgumentTypeError, "mask: got 'causal', want None or a Mask (such as Causal()"),
-    ({"mask": True}, ArgumentTypeError, "mask: got True, want None or a Mask"),
+    (
+        {"mask": Alibi(np.zeros(2, np.float32))},
+        ArgumentError,
+        "alibi.slopes: got 2 in dim 1 of shape (1, 2), want num_heads = 4",
+    ),
+    (
+        {"mask": Causal() & Bias(np.zeros((3, 4, 16, 24), np.float32))},
+        ArgumentError,
+        "bias.bias: got 3 in dim 0 of shape (3, 4, 16, 24), want batch = 2|1",
+    ),
+    ({"mask": Bias(np.zeros((1, 1, 1, 23), BF16))}, ArgumentError, "bias.bias: got 23 in dim 3"),
+    ({"mask": Bias(np.zeros((1, 24), BF16))}, ArgumentError, "bias.bias: got 2 dims (1, 24), want 4 dims"),
+    ({"mask": Document(np.zeros((2, 16, 3), np.int32))}, ArgumentError, "document.spans: got 3 in dim 2"),
+    ({"mask": PrefixLM(np.zeros(2, np.int64))}, ArgumentTypeError, "prefix_lm.lengths: got dtype int64, want int32"),
+    ({"mask": Sink(np.zeros(5, np.float32))}, ArgumentError, "sink.logits: got 5 in dim 0 of shape (5,)"),
+    ({"mask": Softcap("50")}, ArgumentTypeError, "softcap.cap: got '50', want a number"),
+    ({"mask": BuiltInWindow(1.5, 0)}, ArgumentTypeError, "window.left: got 1.5, want an int"),
+    ({"mask": "causal"}, ArgumentTypeError, "mask: got 'causal', want None or a Fusion (such as Causal()"),
+    ({"mask": True}, ArgumentTypeError, "mask: got True, want None or a Fusion"),
     ({"layout": "sbhd"}, ArgumentError, "layout: got 'sbhd', want bshd|bhsd"),
     ({"device": "cuda"}, ArgumentError, "device: got 'cuda', want cuda:N|"),
     ({"device": 0}, ArgumentTypeError, "device: got 0, want a device string or a Device"),

@@ -54,7 +54,10 @@ def test_a_wrong_result_fails(spoilt: str, monkeypatch: pytest.MonkeyPatch) -> N
 @pytest.mark.parametrize(
     ("flags", "message"),
     [
-        (["--mask=banded"], "--mask: got 'banded', want a comma-separated list of no|residual|causal"),
+        (
+            ["--mask=banded"],
+            "--mask: got 'banded', want a comma-separated list of no|residual|causal and canonical names",
+        ),
         (["--causal-type=left"], "--causal-type: got 'left', want qbegin|qend"),
         (["--dtype=int4"], "--dtype: got 'int4', want fp16|bf16|"),
         (["--dtype=fp8"], "q: got dtype fp8_e4m3, want fp16|bf16"),
@@ -105,7 +108,7 @@ def test_varlen_splits_rows_unevenly_and_lists_are_taken_as_they_are() -> None:
             "d": 64,
             "varlen": False,
         }
-        case = commands._case(commands._Sizes(**sizes | flags), None, "bf16")
+        case = commands._case(commands._Sizes(**sizes | flags), None, "bf16", seed=0)
         if case.lengths.q is not None:
             assert (case.shape.b, case.shape.sq, case.shape.sk) == (1, sum(case.lengths.q), sum(case.lengths.k))
         return case.lengths
@@ -117,7 +120,15 @@ def test_varlen_splits_rows_unevenly_and_lists_are_taken_as_they_are() -> None:
     assert lengths(varlen_q="5:6", k=10) == Lengths((5, 6), (11, 9))
 
 
+def test_fusions_by_name_run_with_drawn_values() -> None:
+    for mask in ("softcap&window[right=none]", "bias[dtype=bf16],causal", "prefix_lm&sink"):
+        result = run(*SMALL, f"--mask={mask}")
+        assert result.exit_code == 0, result.output
+        assert result.output.splitlines()[-1] == "PASS"
+
+
 def test_masks_combine() -> None:
+    assert commands._fusion("softcap,causal,residual", "qend").canonical_name == "softcap&causal[align=bottom_right]"
     assert commands._fusion("no", "qbegin") is None
     assert commands._fusion("residual", "qbegin") is None
     assert commands._fusion("causal,residual", "qbegin") == Causal(align="top_left")

@@ -13,13 +13,20 @@ from hypothesis import strategies as st
 
 from opdeck.core.errors import ArgumentError
 from opdeck.core.fusion import (
+    Alibi,
     Causal,
     Coords,
+    Document,
+    Extent,
+    Fusion,
     Int32Leaf,
     IntervalMask,
+    LeafKind,
     Mask,
+    PrefixLM,
     Residual,
     TileRanges,
+    Window,
     check_tile_ranges,
 )
 
@@ -90,6 +97,73 @@ def test_ranges_hold_all_visible_elements(
     assert masked + mask.get_unmasked_trip_count(q_block, tile, sq, sk) == end - begin
 
 
+# Leaf values are drawn by the masks' own `sample`.
+LEAF = LeafKind.INT32
+WITH_LEAVES: list[Fusion] = [
+    Window(LEAF, LEAF),
+    Window(LEAF, None),
+    Window(None, LEAF),
+    PrefixLM(LEAF),
+    Document(LEAF),
+    Document(LEAF) & Causal(align="top_left"),
+    Window(LEAF, LEAF) & PrefixLM(LEAF),
+    Alibi(LEAF) & Window(LEAF, LEAF) & Checkerboard(),
+]
+SMALL_EXTENTS = st.builds(Extent, st.integers(1, 3), st.integers(1, 2), st.integers(1, 70), st.integers(0, 70))
+
+
+@pytest.mark.parametrize("fusion", WITH_LEAVES, ids=lambda fusion: fusion.canonical_name)
+@settings(deadline=None, max_examples=100)
+@given(extent=SMALL_EXTENTS, tile=tiles, seed=st.integers(0, 2**32))
+def test_ranges_hold_for_every_head_and_leaf_value(
+    fusion: Fusion, extent: Extent, tile: tuple[int, int], seed: int
+) -> None:
+    sampled = fusion.sample(extent, np.random.default_rng(seed))
+    for where in np.ndindex(extent.batch, extent.num_heads):
+        check_tile_ranges(sampled, extent.sq, extent.sk, tile, where)
+
+
+@pytest.mark.parametrize(("left", "right"), [(0, 0), (3, 1), (0, None), (None, 2), (2**31 - 1, 2**31 - 1)])
+def test_window_is_that_of_flash_attention(left: int | None, right: int | None) -> None:
+    """k in [q + sk - sq - left, q + sk - sq + right]; in the 32 bits of a kernel nothing overflows."""
+    sq, sk = 9, 13
+    q, k = np.ogrid[:sq, :sk]
+    distance = k - (q + sk - sq)
+    want = (distance >= -(sk + sq if left is None else left)) & (distance <= (sk + sq if right is None else right))
+    widths = [None if width is None else np.int32(width) for width in (left, right)]
+    with np.errstate(over="raise"):
+        got = Window(*widths).visible(Coords(0, 0, q.astype(np.int32), k.astype(np.int32), sq, sk))
+    assert np.array_equal(np.broadcast_to(got, (sq, sk)), want)
+
+
+def test_prefix_is_visible_to_all_and_the_rest_causal() -> None:
+    q, k = np.ogrid[:4, :6]
+    mask = PrefixLM(np.array([0, 4], np.int32))
+    for batch, prefix in enumerate((0, 4)):
+        got = mask.at(batch, 0).mask.visible(Coords(batch, 0, q, k, 4, 6))
+        assert np.array_equal(got, (k <= q + 2) | (k < prefix))
+
+
+def test_documents_are_those_of_the_ids() -> None:
+    q_ids = np.array([[0, 0, 2, 2, 7], [1, 1, 1, 1, 1]])
+    k_ids = np.array([[0, 1, 1, 2, 2, 2, 8], [0, 0, 1, 2, 2, 2, 2]])
+    q, k = np.ogrid[:5, :7]
+    for batch in range(2):
+        got = Document.from_ids(q_ids, k_ids).at(batch, 0).mask.visible(Coords(batch, 0, q, k, 5, 7))
+        assert np.array_equal(got, q_ids[batch][:, None] == k_ids[batch])
+    with pytest.raises(ArgumentError, match=r"Document\.k_ids: got ids that decrease along a row"):
+        Document.from_ids(q_ids, k_ids[:, ::-1])
+    with pytest.raises(ArgumentError, match=r"Document\.k_ids: got shape \(1, 7\)"):
+        Document.from_ids(q_ids, k_ids[:1])
+
+
+def test_negative_widths_are_refused() -> None:
+    with pytest.raises(ArgumentError, match=r"Window\.left: got -1, want a width >= 0"):
+        Window(-1, 0)
+    with pytest.raises(ArgumentError, match=r"Window\.right: got -2"):
+        Window(None, np.int64(-2))
+
+
 @dataclass(frozen=True)
 class Claimed(IntervalMask):
     """Shows the keys from 4 on, and has the ranges that it is given."""
@@ -130,7 +204,10 @@ def test_wrong_ranges_are_found(ranges: tuple[int, int, int, int], want: str | N
         check_tile_ranges(mask, sq=3, sk=20, tile=(4, 8))
 
 
-@pytest.mark.parametrize("mask", [Residual(), Causal(), Causal(align="top_left")], ids=lambda m: m.canonical_name)
+TIGHT = [Residual(), Causal(), Causal(align="top_left"), Window(5, 3), Window(None, 0), Window(0, None)]
+
+
+@pytest.mark.parametrize("mask", TIGHT, ids=lambda m: m.canonical_name)
 @settings(deadline=None, max_examples=150)
 @given(sq=lengths.filter(bool), sk=lengths, tile=tiles)
 def test_built_in_ranges_are_tight(mask: Mask, sq: int, sk: int, tile: tuple[int, int]) -> None:

@@ -9,7 +9,6 @@ ceil(Sq / 256) * Hq * B < 2^31, packed (ceil(T / 256) + num_seqs) * Hq < 2^31; o
 memory).
 """
 
-import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -31,13 +30,12 @@ from opdeck.plugins.fmha_fwd.sm100.load import LoadPort, LoadRole, TmaTile
 from opdeck.plugins.fmha_fwd.sm100.mma import MmaPort, MmaRole
 from opdeck.plugins.fmha_fwd.sm100.operands import Mmas, TensorMaps, make_mmas, make_tensor_maps
 from opdeck.plugins.fmha_fwd.sm100.sequences import Sequences
-from opdeck.plugins.fmha_fwd.sm100.softmax import SoftmaxPort, SoftmaxRole
+from opdeck.plugins.fmha_fwd.sm100.softmax import Scales, SoftmaxPort, SoftmaxRole
 from opdeck.plugins.fmha_fwd.sm100.store import StorePort, StoreRole
 from opdeck.plugins.fmha_fwd.sm100.tail import TailPort, TailRole
 from opdeck.plugins.fmha_fwd.sm100.work import Work
 from opdeck.plugins.fmha_fwd.variants import LENGTHS
 
-LOG2_E = math.log2(math.e)
 SMEM_ALIGN_BYTES = 1024
 CORRECTION_BARRIER_ID = 1
 DTYPES = {"fp16": cutlass.Float16, "bf16": cutlass.BFloat16}
@@ -62,7 +60,8 @@ def make(variant: Variant) -> Callable[..., None]:
         *leaves, stream = rest[len(LENGTHS) :]
         maps = make_tensor_maps(make_mmas(config, fmha.dtype), q, k, v, o)
         num_q_blocks = sequences.num_q_blocks(q.shape[1], config.block_m)
-        scalars = Scalars(softmax_scale * LOG2_E, Int32(k.shape[1]), num_q_blocks, fmha.section_heads(q, k))
+        scales = Scales.of(fmha.fusion, softmax_scale)
+        scalars = Scalars(scales, Int32(k.shape[1]), num_q_blocks, fmha.section_heads(q, k))
         num_rows = Int32(q.shape[2]) * Int32(q.shape[0])
         kernel(maps, Outputs(o, lse), sequences, scalars, leaves).launch(
             grid=(num_q_blocks * num_rows, 1, 1),
@@ -86,10 +85,10 @@ class Outputs:
 
 @dataclass(frozen=True)
 class Scalars:
-    """softmax_scale * log2(e); rows of K, which the tensor maps do not tell when there are none; CTAs of a head and
-    batch entry; heads of a schedule section."""
+    """Scales of scores; rows of K, which the tensor maps do not tell when there are none; CTAs of a head and batch
+    entry; heads of a schedule section."""
 
-    scale_log2: Float32
+    scales: Scales
     num_k_rows: Int32
     num_q_blocks: Int32
     section_heads: Int32
@@ -133,7 +132,7 @@ class FmhaForward:
     def run_roles(self, maps: TensorMaps, outputs: Outputs, work: Work, scalars: Scalars, leaves: Any) -> None:
         """Shared memory, barriers and tensor memory, then each warp runs its role."""
         config, roles = self.config, self.config.roles
-        fusion = self.fusion.with_leaves(leaves)
+        fusion = self.fusion.with_leaves(leaves).at(work.seq, work.head)
         mmas = make_mmas(config, self.dtype)
         storage = SmemAllocator().allocate(self.storage_type(mmas))
         warp_idx = cute.arch.make_warp_uniform(cute.arch.warp_idx())
@@ -149,10 +148,10 @@ class FmhaForward:
 
         if warp_idx < roles["softmax"].end_warp:
             cute.arch.setmaxregister_increase(config.softmax_regs)
-            self.run_softmax(cta, fusion, work, scalars.scale_log2)
+            self.run_softmax(cta, fusion, work, scalars.scales)
         elif warp_idx < roles["correction"].end_warp:
             cute.arch.setmaxregister_decrease(config.correction_regs)
-            self.run_correction(cta, outputs.lse, fusion, work, scalars.scale_log2)
+            self.run_correction(cta, outputs.lse, fusion, work, scalars.scales.log2)
         else:
             cute.arch.setmaxregister_decrease(config.other_regs)
             if warp_idx == roles["mma"].first_warp:
@@ -244,7 +243,7 @@ class FmhaForward:
         return StorePort(maps.o_atom, tiles, o_buffer(cta), outputs.o, cta.edges["out"])
 
     @cute.jit
-    def run_softmax(self, cta: Cta, fusion: Any, work: Work, scale_log2: Float32) -> None:
+    def run_softmax(self, cta: Cta, fusion: Any, work: Work, scales: Scales) -> None:
         config, group_threads = self.config, self.config.roles["softmax"].group_threads
         thread = cute.arch.thread_idx()[0]
         tile_idx = cute.arch.make_warp_uniform(thread // group_threads)
@@ -260,7 +259,7 @@ class FmhaForward:
             p_tail_edge=cta.edges["p_tail"],
             stats_edge=cta.edges["stats"],
         )
-        SoftmaxRole(config, port, fusion, self.dtype).run(work, scale_log2)
+        SoftmaxRole(config, port, fusion, self.dtype).run(work, scales)
 
     @cute.jit
     def run_correction(self, cta: Cta, lse: cute.Tensor, fusion: Any, work: Work, scale_log2: Float32) -> None:

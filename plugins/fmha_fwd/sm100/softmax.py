@@ -8,11 +8,12 @@ of O. P and the row sum are then up to 2^t larger than with the true maximum, wh
 precision on peaked rows: the P of a dominant key is exactly 1 with the true maximum, else rounded like any other.
 Emulator, sm_103a, 2026-11-30, bf16, q x 3, d 64 and 128, 4 seeds: max |dO| 8.5e-3..1.40e-2 with t = 8, 7.6e-3..8.8e-3
 with t = 0; ||dO||/||O|| 1.90e-3..2.04e-3 against 1.76e-3..1.79e-3.
-Domain: softmax_scale > 0. A row that sees no key ends with row_max -inf and row_sum 0.
+Domain: softmax_scale > 0. A row that sees no key ends with row_max -inf and row_sum 0, or with those of its sink.
 """
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import Any
 
@@ -20,14 +21,15 @@ import cutlass
 import cutlass.cute as cute
 from cutlass import Float32, Int32
 
-from opdeck.core.fusion.base import Coords
-from opdeck.core.kernels.masking import apply_mask
+from opdeck.core.fusion.base import AttentionFusion, Coords
+from opdeck.core.kernels.masking import apply_mask, apply_scores
 from opdeck.core.kernels.pipelines import lane_slot, tmem_after_wait, tmem_before_signal
 from opdeck.core.kernels.tmem_tile import RowChunks, RowChunksWithMax
 from opdeck.plugins.fmha_fwd.sm100.config import Config
 from opdeck.plugins.fmha_fwd.sm100.exp2 import exp2_chunk
 from opdeck.plugins.fmha_fwd.sm100.work import Work
 
+LOG2_E = math.log2(math.e)
 CHUNK_COLS = 32
 WORDS_PER_CHUNK = CHUNK_COLS // 2
 
@@ -48,6 +50,21 @@ class SoftmaxPort:
 
 
 @dataclass(frozen=True)
+class Scales:
+    """logit: what S is multiplied by before score functions run; None where there are none, and masks run on S itself.
+    log2: what the exponents of 2 take, softmax_scale * log2(e), or log2(e) of logits."""
+
+    logit: Float32 | None
+    log2: Float32
+
+    @staticmethod
+    def of(fusion: AttentionFusion, softmax_scale: Float32) -> Scales:
+        if fusion.scores:
+            return Scales(softmax_scale, Float32(LOG2_E))
+        return Scales(None, softmax_scale * LOG2_E)
+
+
+@dataclass(frozen=True)
 class Exp2:
     """How a tile's exponentials are taken: of scores * scale_log2, `num_poly_elems` of each chunk by polynomial."""
 
@@ -65,11 +82,10 @@ class SoftmaxRole:
         self.dtype = dtype
 
     @cute.jit
-    def run(self, work: Work, scale_log2: Float32) -> None:
+    def run(self, work: Work, scales: Scales) -> None:
         tiles = work.tile_range(self.fusion, self.config, self.port.tile_idx)
         q = work.q_tile(self.port.tile_idx) * self.config.tile_m + self.port.row
-        row_max = -Float32.inf
-        row_sum = Float32(0.0)
+        row_max, row_sum = self.start(scales)
         # Two passes over (masked tiles, full tiles): first the masked ones before the full ones and the full ones, then
         # the masked ones after. So each loop body exists once, whichever sides a mask has.
         for side in cutlass.range(2, unroll=1):
@@ -78,18 +94,41 @@ class SoftmaxRole:
             full_end = cutlass.select_(side == 0, Int32(tiles.full_end), Int32(tiles.full_begin))
             for tile in cutlass.range(masked_begin, masked_end, unroll=1):
                 use = tile - tiles.begin
+                coords = Coords(work.seq, work.head, q, tile * self.config.tile_n, work.sq, work.sk)
                 scores = self.load_scores(use)
-                key = tile * self.config.tile_n
-                apply_mask(self.fusion, scores, Coords(work.seq, work.head, q, key, work.sq, work.sk))
+                if cutlass.const_expr(self.fusion.scores):
+                    apply_scores(self.fusion, scores, coords, scales.logit)
+                apply_mask(self.fusion.mask, scores, coords)
                 # No polynomial here: it would turn a hidden -inf into a small number.
-                exp2 = Exp2(scale_log2, 0)
+                exp2 = Exp2(scales.log2, 0)
                 row_max, row_sum = self.finish(scores, max_of(scores), (row_max, row_sum), use, exp2)
             for tile in cutlass.range(tiles.full_begin, full_end, unroll=1):
                 use = tile - tiles.begin
-                scores, tile_max = self.load_scores_and_max(use)
-                exp2 = Exp2(scale_log2, self.config.exp2_poly_elems)
+                coords = Coords(work.seq, work.head, q, tile * self.config.tile_n, work.sq, work.sk)
+                scores, tile_max = self.load_full_tile(use, coords, scales)
+                is_finite = all(score.is_finite for score in self.fusion.scores)
+                exp2 = Exp2(scales.log2, self.config.exp2_poly_elems if is_finite else 0)
                 row_max, row_sum = self.finish(scores, tile_max, (row_max, row_sum), use, exp2)
         self.send_stats(tiles.count, (row_sum, row_max))
+
+    def start(self, scales: Scales) -> tuple[Float32, Float32]:
+        """(row_max, row_sum) before the first key: those of the sink, which is like a key seen before all others."""
+        if not self.fusion.sinks:
+            return -Float32.inf, Float32(0.0)
+        logit = Float32(self.fusion.sinks[0].logit)
+        row_sum = cutlass.select_(logit == -Float32.inf, Float32(0.0), Float32(1.0))
+        return logit * LOG2_E / scales.log2, row_sum
+
+    @cute.jit
+    def load_full_tile(self, use: Int32, coords: Coords, scales: Scales) -> tuple[cute.Tensor, Float32]:
+        """Scores of a tile without masked elements, and the maximum of the row."""
+        if cutlass.const_expr(self.fusion.scores):
+            scores = self.load_scores(use)
+            apply_scores(self.fusion, scores, coords, scales.logit)
+            tile_max = max_of(scores)
+        else:
+            scores, tile_max = self.load_scores_and_max(use)
+        return scores, tile_max
 
     @cute.jit
     def load_scores(self, use: Int32) -> cute.Tensor:

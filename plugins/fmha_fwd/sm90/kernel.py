@@ -101,9 +101,10 @@ class Cta:
                 LoadRole().run(LoadPort(q, k, v, *(edges[name].make_producer() for name in "qkv")), work)
         else:
             cute.arch.setmaxregister_increase(config.consumer_regs)
+            mask = fusion.at(work.batch, work.head).mask
             port = ConsumerPort(q.smem, k.smem, v.smem, *(edges[name].make_consumer() for name in "qkv"))
             store_port = StorePort(q.smem[None, None, 0], o, lse)
-            self.consume(port, store_port, work, masked_tiles(fusion, work.origin, config.tile_n), softmax_scale)
+            self.consume(port, store_port, work, masked_tiles(mask, work.origin, config.tile_n), softmax_scale)
 
     @cute.jit
     def consume(

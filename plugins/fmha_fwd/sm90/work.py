@@ -45,7 +45,8 @@ class Work:
         """The work of CTA `cta_idx`; section_heads as schedule.heads_per_section gives it."""
         num_q_blocks = ceil_div(sizes.sq, config.tile_m)
         at = decode(cta_idx, num_q_blocks, sizes.num_heads, sizes.num_heads * sizes.batch, section_heads)
-        ranges = fusion.tile_ranges(at.q_block, (config.tile_m, config.tile_n), sizes.sq, sizes.sk)
+        part = fusion.at(at.batch, at.head)
+        ranges = part.tile_ranges(at.q_block, (config.tile_m, config.tile_n), sizes.sq, sizes.sk)
         kv_head = at.head // (sizes.num_heads // sizes.num_kv_heads)
         return Work(at.batch, at.head, kv_head, at.q_block, at.q_block * config.tile_m, ranges, sizes)
 

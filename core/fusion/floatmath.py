@@ -1,0 +1,64 @@
+# SPDX-License-Identifier: Apache-2.0
+"""floatmath.py: functions that mean the same on numpy arrays and on the DSL's traced numbers.
+
+Who calls it: the score functions of fusions. +, -, *, / and comparisons need no help.
+Limits: traced, tanh, exp and log are the GPU's approximations (PTX ISA: tanh.approx has a relative error of 2^-11,
+ex2.approx and lg2.approx of about 2^-22). The DSL is imported only when an operand is neither a number nor a numpy
+value.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+_HOST_TYPES = (int, float, np.generic, np.ndarray)
+
+
+def to_float(x: Any) -> Any:
+    """An integer or a narrower float as the type that scores have: float64 on the host, fp32 in a kernel."""
+    if isinstance(x, _HOST_TYPES):
+        return np.asarray(x).astype(np.float64)
+    import cutlass
+
+    return cutlass.Float32(x)
+
+
+def abs_(x: Any) -> Any:
+    """The absolute value of a float."""
+    if isinstance(x, _HOST_TYPES):
+        return np.abs(x)
+    import cutlass
+
+    return cutlass.select_(x < 0.0, -x, x)
+
+
+def select(condition: Any, if_true: Any, if_false: Any) -> Any:
+    """if_true where the condition holds, else if_false."""
+    if isinstance(condition, (bool, np.generic, np.ndarray)):
+        return np.where(condition, if_true, if_false)
+    import cutlass
+
+    return cutlass.select_(condition, cutlass.Float32(if_true), cutlass.Float32(if_false))
+
+
+def tanh(x: Any) -> Any:
+    return _function("tanh", x)
+
+
+def exp(x: Any) -> Any:
+    return _function("exp", x)
+
+
+def log(x: Any) -> Any:
+    """The natural logarithm."""
+    return _function("log", x)
+
+
+def _function(name: str, x: Any) -> Any:
+    if isinstance(x, _HOST_TYPES):
+        return getattr(np, name)(x)
+    from cutlass import cute
+
+    return getattr(cute.math, name)(x, fastmath=True)
