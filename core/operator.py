@@ -103,8 +103,14 @@ class Operator:
 
     def command(self, name: str) -> Callable[..., None] | None:
         """The family's typer command, "run" or "explain"; None when it has none."""
-        module_name, _, attribute = self._family.commands.get(name, "").partition(":")
-        return getattr(importlib.import_module(module_name), attribute) if module_name else None
+        return _function(self._family.commands.get(name, ""))
+
+    def fusion_check(self, fusion: Fusion) -> Callable[..., None] | None:
+        """The family's check of a kernel with that fusion; None when it takes no such fusion or has no check."""
+        fusion_type = self._family.fusion_type
+        if fusion_type is None or not isinstance(fusion, fusion_type):
+            return None
+        return _function(self._family.fusion_check)
 
     def __call__(self, *args: Any, device: Device | str | None = None, stream: Any = None, **kwargs: Any) -> Any:
         call = self._bind(self._family.call(*args, **kwargs), device, stream)
@@ -217,6 +223,12 @@ def _given_tensors(request: Request) -> dict[str, TensorView]:
         if output.given is not None:
             tensors[name] = arrays.view(output.given, output.argument).permuted(output.order)
     return tensors
+
+
+def _function(path: str) -> Callable[..., None] | None:
+    """The function "module:attribute"; None of nothing."""
+    module_name, _, attribute = path.partition(":")
+    return getattr(importlib.import_module(module_name), attribute) if module_name else None
 
 
 def _scalar(argument: str, value: Any, kind: ArgKind) -> float | int:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""main.py: the `opdeck` command: list, explain, run FAMILY, mx, aot, path.
+"""main.py: the `opdeck` command: list, explain, run FAMILY, mx, aot, check-plugin, path.
 
 Who calls it: the console script. Exit status: 0 done and right, 1 an error or a failed verification, 2 a wrong command
 line.
@@ -14,8 +14,10 @@ from typing import Annotated
 
 import typer
 
+from opdeck.core.cli.devices import NO_GPU_DEVICE
 from opdeck.core.cli.text import print_table
 from opdeck.core.errors import OpdeckError
+from opdeck.core.plugin_check import check_plugin
 from opdeck.core.registry import registry
 from opdeck.core.support_table import support_table
 
@@ -63,6 +65,7 @@ def command_line() -> typer.Typer:
     app.callback(invoke_without_command=True, no_args_is_help=True, help=_HELP)(version_callback)
     app.command("list")(list_command)
     app.command("path")(path_command)
+    app.command("check-plugin")(check_plugin_command)
     app.add_typer(explain_app, name="explain")
     app.add_typer(run_app, name="run")
     app.add_typer(aot_app, name="aot")
@@ -85,6 +88,20 @@ def list_command(family: Family = None, arch: Arch = None, fusion: FusionName = 
     rows = registry.variants(family, arch, fusion)
     cells = [(row.id, row.arch, row.dtype, row.fusion_name, row.config_text) for row in rows]
     print_table(("variant", "arch", "dtype", "fusion", "config"), cells)
+
+
+def check_plugin_command(
+    plugin: Annotated[str, typer.Argument(help="Name of the plugin's entry point.")],
+    device: Annotated[str, typer.Option("--device", help="Where kernels run.")] = NO_GPU_DEVICE,
+) -> None:
+    """Check the fusions of a plugin: names, leaves, tile ranges, and kernels against `reference`. Status 1: a fault."""
+    is_right = True
+    for finding in check_plugin(registry, plugin, device):
+        print(f"{finding.fusion}: {finding.check}: {finding.problem or 'ok'}", flush=True)
+        is_right &= finding.problem is None
+    print("PASS" if is_right else "FAIL")
+    if not is_right:
+        raise typer.Exit(1)
 
 
 def path_command(what: Annotated[Installed, typer.Argument(help="Which folder.")]) -> None:

@@ -19,6 +19,7 @@ def opdeck_operators() -> list[Family]:
             fusions=variants.FUSIONS,
             fusion_type=AttentionFusion,
             extents=spec.extents,
+            fusion_check="opdeck.plugins.fmha_fwd.check:check_fusion",
             commands={
                 "run": "opdeck.plugins.fmha_fwd.commands:run",
                 "explain": "opdeck.plugins.fmha_fwd.commands:explain",

@@ -1,0 +1,51 @@
+# SPDX-License-Identifier: Apache-2.0
+"""fusions.py: an ALiBi whose penalty grows with the logarithm of the distance, and a soft cap without tanh."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+
+from opdeck.core.fusion import Float32Leaf, LeafKind, Score, TensorLeaf, tensor_leaf
+from opdeck.core.fusion.floatmath import abs_, log, to_float
+from opdeck.core.hookspecs import hookimpl
+
+
+@dataclass(frozen=True)
+class LogAlibi(Score):
+    """Takes slope * ln(1 + distance) from a logit. slopes: (Hq,) fp32."""
+
+    slopes: TensorLeaf = tensor_leaf(dims=("num_heads",))
+
+    name: ClassVar[str] = "acme.log_alibi"
+    is_finite: ClassVar[bool] = True
+
+    def at(self, batch, head):
+        return self.replace(slopes=self.slopes[head])
+
+    def score(self, score, coords):
+        distance = abs_(to_float(coords.k - (coords.q + coords.sk - coords.sq)))
+        return score - self.slopes * log(1.0 + distance)
+
+    def sample(self, extent, rng):
+        return self.replace(slopes=rng.uniform(0, 2, extent.num_heads).astype(np.float32))
+
+
+@dataclass(frozen=True)
+class RationalCap(Score):
+    """limit * x / (limit + |x|): logits stay within (-limit, limit)."""
+
+    limit: Float32Leaf = 30.0
+
+    name: ClassVar[str] = "acme.rational_cap"
+    is_finite: ClassVar[bool] = True
+
+    def score(self, score, coords):
+        return self.limit * score / (self.limit + abs_(score))
+
+
+@hookimpl
+def opdeck_fusions():
+    return [LogAlibi(LeafKind.TENSOR), RationalCap()]
