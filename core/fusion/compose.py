@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from opdeck.core.errors import ArgumentError
-from opdeck.core.fusion.base import AttentionFusion, Coords, Extent, IntervalMask, Mask, Score, TileRanges
+from opdeck.core.fusion.base import AttentionFusion, BandMask, Coords, Extent, IntervalMask, Mask, Score, TileRanges
 from opdeck.core.fusion.intmath import IntLike, clamp, max_, min_
 from opdeck.core.fusion.masks import Residual
 
@@ -103,6 +103,19 @@ class IntervalMaskAnd(MaskAnd, IntervalMask):
         return max_(begin_a, begin_b), min_(end_a, end_b)
 
 
+@dataclass(frozen=True)
+class BandMaskAnd(IntervalMaskAnd, BandMask):
+    """Shows what both bands show, which is a band: the later begin and the earlier end never move back either.
+
+    Its ranges come from its own first and last row: at most those of the two masks, and in fewer registers.
+    """
+
+    left: BandMask
+    right: BandMask
+
+    tile_ranges = BandMask.tile_ranges
+
+
 def combine(left: AttentionFusion, right: AttentionFusion) -> AttentionFusion:
     """left & right: the score functions as written, then what both masks show, then the sink.
 
@@ -122,6 +135,8 @@ def intersect(left: Mask, right: Mask) -> Mask:
         return left
     if left == Residual():
         return right
+    if isinstance(left, BandMask) and isinstance(right, BandMask):
+        return BandMaskAnd(left, right)
     if isinstance(left, IntervalMask) and isinstance(right, IntervalMask):
         return IntervalMaskAnd(left, right)
     return MaskAnd(left, right)

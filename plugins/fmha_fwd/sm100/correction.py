@@ -112,7 +112,8 @@ class CorrectionRole:
         self.receive(tile_idx, count)
         row_sum = self.port.stats[0, self.port.row, tile_idx]
         row_max = self.port.stats[1, self.port.row, tile_idx]
-        inverse = cutlass.select_(row_sum == 0.0, Float32(0.0), 1.0 / row_sum)
+        # Not 1.0 / row_sum: the call of its slow path keeps registers from the loads beside it, and kernels spill.
+        inverse = cutlass.select_(row_sum == 0.0, Float32(0.0), cute.arch.rcp_approx(row_sum))
         if count > 0:
             self.port.o_edge.consumer_wait(lane_slot(tile_idx, count - 1))
             tmem_after_wait()
