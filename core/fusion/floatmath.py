@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """floatmath.py: functions that mean the same on numpy arrays and on the DSL's traced numbers.
 
-Who calls it: the score functions of fusions. +, -, *, / and comparisons need no help.
-Limits: traced, tanh, exp and log are the GPU's approximations (PTX ISA: tanh.approx has a relative error of 2^-11,
-ex2.approx and lg2.approx of about 2^-22). The DSL is imported only when an operand is neither a number nor a numpy
+Who calls it: the score functions of fusions. +, -, * and comparisons need no help. Nor does / of what is the same for
+all logits; for others take `reciprocal`, since an exact division has a slow path that costs registers at every logit.
+Limits: traced, tanh, exp, log and reciprocal are the GPU's approximations (PTX ISA: tanh.approx has a relative error
+of 2^-11, ex2.approx and lg2.approx of about 2^-22, rcp.approx of 2^-23). The DSL is imported only when an operand is neither a number nor a numpy
 value.
 """
 
@@ -41,6 +42,15 @@ def select(condition: Any, if_true: Any, if_false: Any) -> Any:
     import cutlass
 
     return cutlass.select_(condition, cutlass.Float32(if_true), cutlass.Float32(if_false))
+
+
+def reciprocal(x: Any) -> Any:
+    """1 / x, for x that is not 0."""
+    if isinstance(x, _HOST_TYPES):
+        return 1.0 / x
+    from cutlass import cute
+
+    return cute.arch.rcp_approx(x)
 
 
 def tanh(x: Any) -> Any:

@@ -9,7 +9,7 @@ from typing import ClassVar
 import numpy as np
 
 from opdeck.core.fusion import Float32Leaf, LeafKind, Score, TensorLeaf, tensor_leaf
-from opdeck.core.fusion.floatmath import abs_, log, to_float
+from opdeck.core.fusion.floatmath import abs_, log, reciprocal, to_float
 from opdeck.core.hookspecs import hookimpl
 
 
@@ -43,7 +43,7 @@ class RationalCap(Score):
     is_finite: ClassVar[bool] = True
 
     def score(self, score, coords):
-        return self.limit * score / (self.limit + abs_(score))
+        return self.limit * score * reciprocal(self.limit + abs_(score))
 
 
 @hookimpl
