@@ -4,8 +4,8 @@
 Who calls it: the score functions of fusions. +, -, * and comparisons need no help. Nor does / of what is the same for
 all logits; for others take `reciprocal`, since an exact division has a slow path that costs registers at every logit.
 Limits: traced, tanh, exp, log and reciprocal are the GPU's approximations (PTX ISA: tanh.approx has a relative error
-of 2^-11, ex2.approx and lg2.approx of about 2^-22, rcp.approx of 2^-23). The DSL is imported only when an operand is neither a number nor a numpy
-value.
+of 2^-11, ex2.approx and lg2.approx of about 2^-22, rcp.approx of 2^-23). The DSL is imported only when an operand is
+neither a number nor a numpy value.
 """
 
 from __future__ import annotations
