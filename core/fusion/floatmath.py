@@ -47,7 +47,7 @@ def select(condition: Any, if_true: Any, if_false: Any) -> Any:
 def reciprocal(x: Any) -> Any:
     """1 / x, for x that is not 0."""
     if isinstance(x, _HOST_TYPES):
-        return 1.0 / x
+        return np.divide(1.0, x)
     from cutlass import cute
 
     return cute.arch.rcp_approx(x)

@@ -49,6 +49,6 @@ def check_fusion(fusion: AttentionFusion, device_name: str) -> None:
                 raise WrongResultError(f"{name} of the kernel is not that of `reference`: {errors}")
         report, launch = device.last_report(), operator.last_launch
         if report is not None and launch is not None:
-            want_macs = cases.expected_macs(shape, replace(launch.variant, fusion=sampled))
+            want_macs = cases.expected_macs(CASE, replace(launch.variant, fusion=sampled))
             if report.mma_macs != want_macs:
                 raise WrongResultError(f"tiles: the kernel did {report.mma_macs} MACs, `tile_ranges` says {want_macs}")

@@ -64,6 +64,8 @@ _PACKED_LAYOUTS: Mapping[str, tuple[int | None, ...]] = {"bshd": (None, 0, 1, 2)
 
 def extents(fields: Mapping[str, int]) -> Mapping[str, int]:
     """Sizes that a fusion's leaves must agree with."""
+    if fields["has.cu_seqlens_q"]:  # only the kernel knows how long each sequence is
+        return {"batch": fields["num_offsets"] - 1, "num_heads": fields["hq"]}
     return {"batch": fields["b"], "num_heads": fields["hq"], "sq": fields["sq"], "sk": fields["sk"]}
 
 
