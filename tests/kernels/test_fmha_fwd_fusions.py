@@ -46,8 +46,6 @@ KERNELS = {
     "document": Kernel("sm_100a", FP16, "fp16", (Document(LEAF), Document(np.zeros((1, 200, 2), np.int32)))),
     "document_and_softcap": Kernel("sm_103a", BF16, "bf16", (Softcap(3.0) & Document(LEAF) & Causal(),)),
     "scores_in_order": Kernel("sm_100a", FP16, "fp16", SCORES_IN_ORDER),
-    "bias": Kernel("sm_100a", FP16, "fp16", (Bias(LEAF, "fp32"), Bias(np.full((1, 1, 200, 300), -np.inf, np.float32)))),
-    "bias_of_16_bits": Kernel("sm_103a", BF16, "bf16", (Bias(LEAF, "bf16") & Causal(),)),
 }
 
 
@@ -103,3 +101,10 @@ def test_hopper_says_that_it_has_no_score_functions() -> None:
     inputs = cases.make_inputs(Case(FP16, None, "fp16"), seed=5)
     with pytest.raises(Unsupported, match=r"fmha_fwd on sm_90a fusion=softcap .*: none of"):
         registry.get("fmha_fwd")(inputs.q, inputs.k, inputs.v, mask=Softcap(), device="emulator:sm_90a")
+
+
+def test_a_bias_is_refused_and_not_compiled_to_a_kernel_that_spills() -> None:
+    inputs = cases.make_inputs(Case(FP16, None, "fp16"), seed=5)
+    bias = Bias(np.zeros((1, 1, 1, FP16.sk), np.float32))
+    with pytest.raises(Unsupported, match=r"fmha_fwd on sm_100a fusion=bias.*: none of"):
+        registry.get("fmha_fwd")(inputs.q, inputs.k, inputs.v, mask=bias & Causal(), device="emulator:sm_100a")
