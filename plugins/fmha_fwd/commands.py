@@ -300,7 +300,7 @@ def _launch(inputs: Inputs, fusion: AttentionFusion | None, where: Device, num_l
     return _Run(inputs, o.reshape(inputs.o.shape), lse.reshape(inputs.lse.shape), seconds / num_launches[1])
 
 
-def _outputs(inputs: Inputs, fusion: Mask | None, where: Device) -> tuple[Array, Array]:
+def _outputs(inputs: Inputs, fusion: AttentionFusion | None, where: Device) -> tuple[Array, Array]:
     """O and LSE of one launch."""
     done = _launch(inputs, fusion, where, (0, 1))
     return done.o, done.lse

@@ -69,7 +69,16 @@ def test_a_plugin_that_is_not_there_is_said(site: Path) -> None:
 
 @pytest.mark.slow
 def test_a_c_host_runs_it_by_name(site: Path, tmp_path: Path) -> None:
-    build = ["aot", "build", "--plugin=acme", "--arch=sm_100a", "--dtype=bf16", f"--out={tmp_path}", "--name=acme"]
+    build = [
+        "aot",
+        "build",
+        "--plugin=acme",
+        "--fusion=acme.log_alibi",
+        "--arch=sm_100a",
+        "--dtype=bf16",
+        f"--out={tmp_path}",
+        "--name=acme",
+    ]
     built = opdeck_command(site, *build)
     assert built.returncode == 0, built.stdout + built.stderr
     host, library = tmp_path / "log_alibi_host", opdeck.abi.library_path().parent
