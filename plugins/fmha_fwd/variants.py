@@ -7,7 +7,7 @@ Who calls it: plugin.py. A new head dim, dtype or arch is one entry of a table h
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from opdeck.core import dtypes
 from opdeck.core.arch import CPU, arch
@@ -23,26 +23,33 @@ FUSIONS: tuple[Fusion | None, ...] = (None, Causal(), Causal(align="top_left"))
 
 @dataclass(frozen=True)
 class Kernel:
-    """A kernel source: for which archs, with which config for each head dim, and which fusions it can run."""
+    """A kernel source: for which archs, with which config for each head dim, and which fusions it can run.
+
+    score_config: what the config has instead for fusions that are more than a mask.
+    """
 
     factory: str
     archs: tuple[str, ...]
     config_by_head_dim: Mapping[int, Mapping[str, int | str]]
     accept: tuple[Rule, ...] = ()
     fusion_type: type[Fusion] = Fusion
+    score_config: Mapping[str, int | str] = field(default_factory=dict)
 
 
 _BLACKWELL = {
     "tile_m": 128,
     "tile_n": 128,
     "softmax_regs": 192,
-    "correction_regs": 96,
-    "other_regs": 32,
+    "correction_regs": 88,
+    "other_regs": 40,
     "p_head_elems": 96,
     "rescale_threshold_log2": 8,
 }
 # sm_100a: MUFU is the bottleneck, so a part of exp2 runs on the FMA pipe. sm_103a has twice the MUFU rate and loads
 # that deliver the row maximum.
+# Registers that no kernel spills with: masks with run-time arguments need more where their tile ranges are computed, in
+# all warps; score functions and sinks more in the correction.
+_SCORE_REGS = {"correction_regs": 96, "other_regs": 32}
 _SM100 = _BLACKWELL | {"exp2_poly_elems": 4, "row_max_by_load": 0}
 _SM103 = _BLACKWELL | {"exp2_poly_elems": 0, "row_max_by_load": 1}
 _KV_STAGES = {32: 8, 64: 8, 96: 6, 128: 4}
@@ -51,11 +58,13 @@ KERNELS = (
         factory="opdeck.plugins.fmha_fwd.sm100.kernel:make",
         archs=("sm_100a",),
         config_by_head_dim={d: _SM100 | {"kv_stages": stages} for d, stages in _KV_STAGES.items()},
+        score_config=_SCORE_REGS,
     ),
     Kernel(
         factory="opdeck.plugins.fmha_fwd.sm100.kernel:make",
         archs=("sm_103a",),
         config_by_head_dim={d: _SM103 | {"kv_stages": stages} for d, stages in _KV_STAGES.items()},
+        score_config=_SCORE_REGS,
     ),
     Kernel(
         factory="opdeck.plugins.fmha_fwd.sm90.kernel:make",
@@ -91,6 +100,7 @@ def _has_bias(fusion: Fusion) -> bool:
 
 
 def _compiled_row(kernel: Kernel, arch_name: str, dtype: str, head_dim: int, fusion: Fusion | None) -> Variant:
+    is_mask = fusion is None or isinstance(fusion, Mask)
     return Variant(
         id=f"fmha_fwd_{arch(arch_name).slug}_{dtype}_d{head_dim}_{fusion_slug(fusion)}",
         family="fmha_fwd",
@@ -98,7 +108,7 @@ def _compiled_row(kernel: Kernel, arch_name: str, dtype: str, head_dim: int, fus
         dtype=dtype,
         fusion=fusion,
         accept=(_dtype_rule(dtype), Rule("dqk", "eq", (head_dim,)), Rule("dv", "eq", (head_dim,)), *kernel.accept),
-        config=kernel.config_by_head_dim[head_dim],
+        config={**kernel.config_by_head_dim[head_dim], **({} if is_mask else kernel.score_config)},
         factory=kernel.factory,
         static_dims={"dqk": head_dim, "dv": head_dim},
     )
