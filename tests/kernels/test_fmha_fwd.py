@@ -176,4 +176,6 @@ def gpu() -> Device:
 @pytest.mark.gpu
 @pytest.mark.parametrize("case", [*CASES, *BLACKWELL_CASES, *GPU_CASES], ids=lambda case: case.id)
 def test_gpu(case: Case, gpu: Device) -> None:
+    if case in BLACKWELL_CASES and gpu.target.arch == "sm_90a":
+        pytest.skip("sm_90a has no kernels for packed sequences, nor for these head dims")
     run_case(case, gpu)
