@@ -15,6 +15,7 @@ from opdeck.core.fusion import Activation, Fusion, GatedSilu, Gelu, Relu, Silu
 from opdeck.core.mx.formats import FORMATS, PITCH_ELEMS, SCALE_TILE_BYTES, SCALE_TILE_COLS, MxFormat, mx_format
 from opdeck.core.schema import Rule
 from opdeck.core.variant import Variant, fusion_slug
+from opdeck.plugins.mx_gemm.sm100.config import CHUNK_COLS
 
 FAMILY = "mx_gemm"
 
@@ -53,7 +54,8 @@ _MIXED = tuple(
 _PACKED = (("mxfp4", "mxfp4"), ("nvfp4", "nvfp4"))
 _PACKED_PITCH_ELEMS = 32
 
-_TILE = {"ab_stages": 5, "d_stages": 2, "band_tiles": 8}
+_AB_STAGES = 5
+_TILE = {"ab_stages": _AB_STAGES, "d_stages": 2, "band_tiles": 8}
 # One CTA a tile. 148 SMs: a persistent grid fills a B200; more SMs would idle.
 _ONE_CTA = _TILE | {"mma_m": 128, "mma_n": 128, "cluster_m": 1, "cluster_n": 1, "max_clusters": 148}
 # Two CTAs a tile, each with half of the rows: half of the traffic to shared memory an MMA.
@@ -96,7 +98,7 @@ def rows(fusions: Sequence[Fusion | None]) -> tuple[Variant, ...]:
         for formats in kernel.formats
         for d_format in kernel.d_formats
         for fusion in fusions
-        if _num_columns(fusion) == 1  # no kernel stores fewer columns than it computes
+        if int(kernel.config["mma_n"]) % (CHUNK_COLS * _num_columns(fusion)) == 0  # whole chunks of D a tile
     ]
     scales = tuple(dict.fromkeys(row.scale_name for row in FORMATS))
     return (*compiled, *(_reference_row(scale, fusion) for scale in scales for fusion in fusions))
@@ -127,12 +129,20 @@ def _compiled_row(
             *_output_rules(fusion),
             *kernel.accept,
         ),
-        config=kernel.config,
+        config=_config(kernel, fusion),
         factory=kernel.factory,
         static_dims={"tile": SCALE_TILE_BYTES},
         symbol_dtypes={"A": a.element_name, "B": b.element_name, "S": a.scale_name, "D": d_format},
         in_default_pack=formats in _DEFAULT_FORMATS and d_format in _DEFAULT_D_FORMATS and fusion is None,
     )
+
+
+def _config(kernel: Kernel, fusion: Fusion | None) -> Mapping[str, int | str]:
+    columns = _num_columns(fusion)
+    if columns == 1:
+        return kernel.config
+    # A stage gives its room to boxes of C, which are not those of D then.
+    return {**kernel.config, "num_columns": columns, "ab_stages": _AB_STAGES - 1}
 
 
 def _reference_row(scale_name: str, fusion: Fusion | None) -> Variant:

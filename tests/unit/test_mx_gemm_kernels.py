@@ -32,6 +32,7 @@ MXFP8 = Config(
 )
 NVFP4 = replace(MXFP8, a="fp4_e2m1", b="fp4_e2m1", scale="ue4m3", block_elems=16)
 PAIR = {"mma_m": 256, "mma_n": 256, "cluster_m": 2}
+GATED = replace(NVFP4, **PAIR, num_columns=2, ab_stages=4)
 
 
 @given(st.integers(1, 9), st.integers(1, 9), st.integers(1, 3), st.integers(1, 5))
@@ -76,11 +77,11 @@ def test_the_end_of_k(config: Config, k: int, want: KTiles) -> None:
     assert KTiles.of(k, config) == want
 
 
-@pytest.mark.parametrize("config", [MXFP8, NVFP4, replace(MXFP8, **PAIR), replace(NVFP4, **PAIR, d="fp32")])
+@pytest.mark.parametrize("config", [MXFP8, NVFP4, replace(MXFP8, **PAIR), replace(NVFP4, **PAIR, d="fp32"), GATED])
 def test_two_accumulators_fit_with_the_scales(config: Config) -> None:
     config.check()
     assert config.tmem.used_cols <= TMEM_COLS
-    freed_cols = config.boxes_until_release * config.store_cols
+    freed_cols = config.boxes_until_release * config.box_acc_cols
     assert freed_cols >= (config.mma_n if config.acc_stages == 2 else config.acc_shared_cols) > 0
 
 
@@ -92,6 +93,8 @@ def test_two_accumulators_fit_with_the_scales(config: Config) -> None:
         ({"mma_m": 256}, "num_m a multiple"),
         ({"cluster_n": 16}, "16 CTAs, want 1..8"),
         ({"ab_stages": 7}, "shared memory"),
+        ({"num_columns": 3}, "mma_n: 128, want 32 columns of D or a multiple of the 3 columns that make one"),
+        ({"num_columns": 8}, "mma_n: 128, want 32 columns of D"),
     ],
 )
 def test_configurations_that_could_not_run_are_refused(change: dict[str, int], message: str) -> None:

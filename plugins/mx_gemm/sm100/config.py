@@ -33,6 +33,8 @@ NUM_EPILOGUE_WARPS = 4
 STORE_ROW_BYTES = 128
 """Bytes of a row of D that a warp stages and stores at once: the width of the shared-memory swizzle."""
 WARP_ROWS = 32
+CHUNK_COLS = 32
+"""Columns of a row that a thread of the epilogue has in registers at once."""
 SCALE_ROWS = 128
 SCALE_WORD_BLOCKS = 4
 MMAS_PER_K_TILE = 4
@@ -61,6 +63,8 @@ class Config:
     """Clusters of the persistent grid at most."""
     band_tiles: int
     """Cluster tiles along M that run together for each N: they share B while it is in the L2 cache."""
+    num_columns: int = 1
+    """Columns of A B^T that the activation makes one of D of."""
 
     @classmethod
     def from_mapping(cls, dtypes: Mapping[str, str], config: Mapping[str, Any]) -> Config:
@@ -107,7 +111,23 @@ class Config:
 
     @property
     def store_cols(self) -> int:
+        """Columns of D in a box, which a warp stages and stores at once."""
+        return min(STORE_ROW_BYTES * 8 // dtype(self.d).bits, self.mma_n // self.num_columns)
+
+    @property
+    def box_acc_cols(self) -> int:
+        """Columns of the accumulator that a box of D is made of."""
+        return self.store_cols * self.num_columns
+
+    @property
+    def c_cols(self) -> int:
+        """Columns of a box of C."""
         return STORE_ROW_BYTES * 8 // dtype(self.d).bits
+
+    @property
+    def has_c_buffer(self) -> bool:
+        """Whether boxes of C have a buffer a warp of their own: they are not those of D."""
+        return self.num_columns > 1
 
     @property
     def roles(self) -> RoleTable:
@@ -161,12 +181,12 @@ class Config:
 
     @property
     def boxes_per_tile(self) -> int:
-        return self.mma_n // self.store_cols
+        return self.mma_n // self.box_acc_cols
 
     @property
     def boxes_until_release(self) -> int:
         """Boxes that the epilogue takes from an accumulator before the mma warp may go on to the next."""
-        return self.boxes_per_tile if self.acc_shared_cols == 0 else -(-self.acc_shared_cols // self.store_cols)
+        return self.boxes_per_tile if self.acc_shared_cols == 0 else -(-self.acc_shared_cols // self.box_acc_cols)
 
     @property
     def tmem(self) -> TmemMap:
@@ -201,7 +221,8 @@ class Config:
         """Bytes of each shared-memory buffer."""
         operands = {name: self.ab_stages * size for name, size in self.stage_bytes.items()}
         return {
-            "d": NUM_EPILOGUE_WARPS * self.d_stages * WARP_ROWS * STORE_ROW_BYTES,
+            "d": NUM_EPILOGUE_WARPS * self.d_stages * WARP_ROWS * self.store_cols * dtype(self.d).bits // 8,
+            "c": NUM_EPILOGUE_WARPS * WARP_ROWS * STORE_ROW_BYTES if self.has_c_buffer else 0,
             **operands,
             "barriers": self.topology.num_barriers * MBARRIER_BYTES,
             "c_barriers": NUM_EPILOGUE_WARPS * MBARRIER_BYTES,
@@ -213,8 +234,9 @@ class Config:
         """Raises ValueError (TopologyError, TmemError) when the configuration could not run."""
         if self.mma_m not in (128, 256) or self.mma_n not in (128, 256):
             raise ValueError(f"MMA: ({self.mma_m}, {self.mma_n}), want 128|256 rows and 128|256 columns")
-        if self.mma_n % self.store_cols:
-            raise ValueError(f"mma_n: {self.mma_n}, want a multiple of the {self.store_cols} columns stored at once")
+        if self.mma_n % self.box_acc_cols or CHUNK_COLS % self.num_columns or self.store_cols % CHUNK_COLS:
+            want = f"{CHUNK_COLS} columns of D or a multiple of the {self.num_columns} columns that make one"
+            raise ValueError(f"mma_n: {self.mma_n}, want {want}")
         self.topology.check()
         self.tmem.check()
         check_smem(self.smem_bytes, SMEM_LIMIT_BYTES)

@@ -3,7 +3,8 @@
 
 Called by: kernel.py. Drains "acc". Each warp owns 32 rows and stages and stores them by itself, a box of 128 bytes a
 row at a time, so that no barrier joins the four. Rows past M and columns past N lie outside the tensor map's bounds and
-are not written. A box of C is loaded into the buffer in which the box of D will stand.
+are not written. A box of C is loaded into the buffer in which the box of D will stand, where both are of the same
+columns; where a column of D is made of several of the sums, into one of its own.
 """
 
 from __future__ import annotations
@@ -18,24 +19,31 @@ from cutlass.block import block_copy
 
 from opdeck.core.kernels.pipelines import tmem_after_wait, tmem_before_signal
 from opdeck.core.kernels.tmem_tile import RowChunks, tmem_tensor
-from opdeck.plugins.mx_gemm.sm100.config import NUM_ACCUMULATORS, NUM_EPILOGUE_WARPS, STORE_ROW_BYTES, WARP_ROWS, Config
+from opdeck.plugins.mx_gemm.sm100.config import (
+    CHUNK_COLS,
+    NUM_ACCUMULATORS,
+    NUM_EPILOGUE_WARPS,
+    STORE_ROW_BYTES,
+    WARP_ROWS,
+    Config,
+)
 from opdeck.plugins.mx_gemm.sm100.operands import ELEMENTS
 from opdeck.plugins.mx_gemm.sm100.work import TileCoord, Work
 
-CHUNK_COLS = 32
 PIECE_BYTES = 16
 
 
 @dataclass(frozen=True)
 class EpiloguePort:
     """A thread's row `row` of the CTA's tile. acc_base: tensor memory of the accumulators; c_gmem, d_gmem (32
-    rows, store_cols, tiles along M, tiles along N, batch) with their TMA atoms; d_smem (32 rows, store_cols, buffer);
+    rows, columns, boxes along M, boxes along N, batch) with their TMA atoms; c_smem, d_smem (32 rows, columns, buffer);
     c_barriers: one a warp."""
 
     row: Int32
     acc_base: cute.Pointer
     c_atom: Any
     c_gmem: cute.Tensor
+    c_smem: cute.Tensor
     d_atom: Any
     d_gmem: cute.Tensor
     d_smem: cute.Tensor
@@ -110,19 +118,22 @@ class EpilogueRole:
                 n=tile.n * num_boxes + box_idx,
                 batch=tile.batch,
                 buffer=warp_idx * config.d_stages + use_idx % config.d_stages,
-                acc_col=accumulator * config.acc_stride_cols + box_idx * config.store_cols,
+                acc_col=accumulator * config.acc_stride_cols + box_idx * config.box_acc_cols,
                 use_idx=use_idx,
             )
             self.wait_buffer()
-            for col in cutlass.range_constexpr(0, config.store_cols, CHUNK_COLS):
-                values = self.load(box.acc_col + col)
-                if turn == config.boxes_until_release - 1 and col == config.store_cols - CHUNK_COLS:
+            results = cute.make_rmem_tensor(cute.make_layout(CHUNK_COLS), Float32)
+            for col in cutlass.range_constexpr(0, config.box_acc_cols, CHUNK_COLS):
+                sums = self.load(box.acc_col + col)
+                if turn == config.boxes_until_release - 1 and col == config.box_acc_cols - CHUNK_COLS:
                     tmem_before_signal()
                     self.port.acc_edge.consumer_release(stage)
-                scale_values(values, self.terms.alpha)
-                add(values, box, col)
-                self.activate(values)
-                self.stage_chunk(values, box, col)
+                scale_values(sums, self.terms.alpha)
+                add(sums, box, col)
+                d_col, d_cols = col // config.num_columns, CHUNK_COLS // config.num_columns
+                self.activate(sums, part_of(results, d_col % CHUNK_COLS, d_cols))
+                if cutlass.const_expr((d_col + d_cols) % CHUNK_COLS == 0):
+                    self.stage_chunk(results, box, d_col + d_cols - CHUNK_COLS)
             cute.arch.fence_view_async_shared()
             cute.arch.sync_warp()
             self.store(box)
@@ -142,40 +153,48 @@ class EpilogueRole:
         cute.arch.fence_view_async_tmem_load()
         return values
 
-    def activate(self, values: cute.Tensor) -> None:
-        if self.activation is not None:
-            self.activation.apply(values, values)
+    def activate(self, sums: cute.Tensor, results: cute.Tensor) -> None:
+        if self.activation is None:
+            results.store(sums.load())
+        else:
+            self.activation.apply(sums, results)
 
     def add_nothing(self, values: cute.Tensor, box: Box, col: int) -> None:
         pass
 
     @cute.jit
     def add_terms(self, values: cute.Tensor, box: Box, col: cutlass.Constexpr) -> None:
-        """Adds beta * C and the bias."""
+        """Adds beta * C and the bias to the sums of columns `col` of the box and on."""
         if self.terms.has_c:
-            if cutlass.const_expr(col == 0):
-                self.load_c(box)
-            self.add_c(values, box, col)
+            if cutlass.const_expr(col % self.config.c_cols == 0):
+                self.load_c(box, col // self.config.c_cols)
+            self.add_c(values, box, col % self.config.c_cols)
         if self.terms.bias.iterator.toint() != 0:
-            self.add_bias(values, box.n * self.config.store_cols + col)
+            self.add_bias(values, box.n * self.config.box_acc_cols + col)
 
     @cute.jit
-    def load_c(self, box: Box) -> None:
-        """The box of C into the buffer, by TMA; returns when it is there."""
+    def load_c(self, box: Box, box_idx: cutlass.Constexpr) -> None:
+        """The box_idx-th box of C for a box of D into the buffer, by TMA; returns when it is there."""
+        boxes_of_c = self.config.box_acc_cols // self.config.c_cols
         barrier = self.port.c_barriers + self.port.row // WARP_ROWS
+        if cutlass.const_expr(self.config.has_c_buffer):
+            cute.arch.sync_warp()  # all lanes have read the box before
         with cute.arch.elect_one():
             cute.arch.mbarrier_arrive_and_expect_tx(barrier, WARP_ROWS * STORE_ROW_BYTES)
         block_copy(
             self.port.c_atom,
-            cute.group_modes(self.port.c_gmem[None, None, box.m, box.n, box.batch], 0, 2),
-            cute.group_modes(self.port.d_smem[None, None, box.buffer], 0, 2),
+            cute.group_modes(self.port.c_gmem[None, None, box.m, box.n * boxes_of_c + box_idx, box.batch], 0, 2),
+            cute.group_modes(self.port.c_smem[None, None, self.c_buffer(box)], 0, 2),
             tma_bar_ptr=barrier,
         )
-        cute.arch.mbarrier_wait(barrier, box.use_idx & 1)
+        cute.arch.mbarrier_wait(barrier, (box.use_idx * boxes_of_c + box_idx) & 1)
+
+    def c_buffer(self, box: Box) -> Any:
+        return self.port.row // WARP_ROWS if self.config.has_c_buffer else box.buffer
 
     @cute.jit
     def add_c(self, values: cute.Tensor, box: Box, col: cutlass.Constexpr) -> None:
-        pieces = self.pieces(box)
+        pieces = self.pieces(self.port.c_smem, self.c_buffer(box))
         elems = pieces.shape[0]
         for i in cutlass.range_constexpr(CHUNK_COLS // elems):
             piece = cute.make_rmem_tensor(cute.make_layout(elems), self.element)
@@ -190,22 +209,21 @@ class EpilogueRole:
         for i in cutlass.range_constexpr(CHUNK_COLS):
             values[i] = values[i] + bias[cutlass.min(first_col + i, Int32(bias.shape[0]) - 1)].to(Float32)
 
-    def pieces(self, box: Box) -> cute.Tensor:
+    def pieces(self, buffers: cute.Tensor, buffer: Any) -> cute.Tensor:
         """The thread's row of a buffer, (elements of 16 bytes, piece)."""
-        elems = PIECE_BYTES * 8 // self.element.width
-        tiles = cute.local_tile(self.port.d_smem[None, None, box.buffer], (1, elems), (self.port.row % WARP_ROWS, None))
+        elems = PIECE_BYTES * 8 // buffers.element_type.width
+        tiles = cute.local_tile(buffers[None, None, buffer], (1, elems), (self.port.row % WARP_ROWS, None))
         return tiles[0, None, None]
 
     @cute.jit
     def stage_chunk(self, values: cute.Tensor, box: Box, col: cutlass.Constexpr) -> None:
         """One chunk of a row to shared memory, 16 bytes at a time."""
-        pieces = self.pieces(box)
+        pieces = self.pieces(self.port.d_smem, box.buffer)
         elems = pieces.shape[0]
         rounded = cute.make_rmem_tensor(cute.make_layout(CHUNK_COLS), self.element)
         rounded.store(values.load().to(self.element))
         for i in cutlass.range_constexpr(CHUNK_COLS // elems):
-            piece = cute.make_tensor(rounded.iterator + i * elems, cute.make_layout(elems))
-            cute.autovec_copy(piece, pieces[None, col // elems + i])
+            cute.autovec_copy(part_of(rounded, i * elems, elems), pieces[None, col // elems + i])
 
     @cute.jit
     def store(self, box: Box) -> None:
@@ -215,6 +233,10 @@ class EpilogueRole:
             cute.group_modes(self.port.d_gmem[None, None, box.m, box.n, box.batch], 0, 2),
         )
         cute.arch.cp_async_bulk_commit_group()
+
+
+def part_of(registers: cute.Tensor, first: int, size: int) -> cute.Tensor:
+    return cute.make_tensor(registers.iterator + first, cute.make_layout(size))
 
 
 @cute.jit

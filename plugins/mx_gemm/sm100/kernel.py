@@ -171,6 +171,8 @@ class MxGemm:
 
         @cute.struct
         class Storage:
+            if config.has_c_buffer:
+                c: cute.struct.Align[cute.struct.MemRange[d_type, cute.cosize(mma.c_layout.outer)], SMEM_ALIGN_BYTES]
             d: cute.struct.Align[cute.struct.MemRange[d_type, cute.cosize(mma.d_layout.outer)], SMEM_ALIGN_BYTES]
             a: cute.struct.Align[cute.struct.MemRange[a_type, cute.cosize(mma.a_layout.outer)], SMEM_ALIGN_BYTES]
             b: cute.struct.Align[cute.struct.MemRange[b_type, cute.cosize(mma.b_layout.outer)], SMEM_ALIGN_BYTES]
@@ -264,15 +266,17 @@ class MxGemm:
         )
 
     def epilogue_port(self, cta: Cta, maps: TensorMaps) -> EpiloguePort:
-        layout, box = cta.mma.d_layout, (WARP_ROWS, self.config.store_cols)
+        config, mma, storage = self.config, cta.mma, cta.storage
+        c_storage = storage.c if config.has_c_buffer else storage.d
         return EpiloguePort(
             row=cute.arch.thread_idx()[0] % (NUM_EPILOGUE_WARPS * WARP_ROWS),
-            acc_base=cta.tmem_base + self.config.tmem.offset("acc"),
+            acc_base=cta.tmem_base + config.tmem.offset("acc"),
             c_atom=maps.c_atom,
-            c_gmem=cute.flat_divide(maps.c, box),
+            c_gmem=cute.flat_divide(maps.c, (WARP_ROWS, config.c_cols)),
+            c_smem=c_storage.get_tensor(mma.c_layout.outer, swizzle=mma.c_layout.inner),
             d_atom=maps.d_atom,
-            d_gmem=cute.flat_divide(maps.d, box),
-            d_smem=cta.storage.d.get_tensor(layout.outer, swizzle=layout.inner),
-            c_barriers=cta.storage.c_barriers.data_ptr(),
+            d_gmem=cute.flat_divide(maps.d, (WARP_ROWS, config.store_cols)),
+            d_smem=storage.d.get_tensor(mma.d_layout.outer, swizzle=mma.d_layout.inner),
+            c_barriers=storage.c_barriers.data_ptr(),
             acc_edge=cta.edges["acc"],
         )

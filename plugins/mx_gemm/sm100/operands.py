@@ -42,7 +42,7 @@ PADDED_BOX_ELEMS = 128
 
 @dataclass(frozen=True)
 class Mma:
-    """The MMA and the layouts of its operands in shared memory, stages last; D's has a stage a warp and buffer.
+    """The MMA and the layouts of its operands in shared memory, stages last; C's and D's have one a warp and buffer.
 
     scale_b is an MMA for partitioning alone: each CTA of a pair needs the scales of all of B's columns.
     """
@@ -55,6 +55,7 @@ class Mma:
     b_layout: Any
     a_scale_layout: Any
     b_scale_layout: Any
+    c_layout: Any
     d_layout: Any
 
 
@@ -64,8 +65,7 @@ def make_mma(config: Config) -> Mma:
     tiled = _tiled_mma(config, cta_group(config), tiler[:2])
     a_smem, b_smem = smem_element(config, config.a), smem_element(config, config.b)
     stages = config.ab_stages
-    d_box = (WARP_ROWS, config.store_cols)
-    num_d_buffers = NUM_EPILOGUE_WARPS * config.d_stages
+    d_layout = _box_layout(config.d, config.store_cols, NUM_EPILOGUE_WARPS * config.d_stages)
     return Mma(
         tiled=tiled,
         scale_b=_tiled_mma(config, tcgen05.CtaGroup.ONE, scale_b_tiler[:2]),
@@ -75,10 +75,15 @@ def make_mma(config: Config) -> Mma:
         b_layout=blackwell_helpers.make_smem_layout_b(tiled, tiler, b_smem, stages),
         a_scale_layout=blockscaled_layout.make_smem_layout_sfa(tiled, tiler, config.block_elems, stages),
         b_scale_layout=blockscaled_layout.make_smem_layout_sfb(tiled, tiler, config.block_elems, stages),
-        d_layout=blackwell_helpers.make_smem_layout_epi(
-            ELEMENTS[config.d], utils.LayoutEnum.ROW_MAJOR, d_box, num_d_buffers
-        ),
+        c_layout=_box_layout(config.d, config.c_cols, NUM_EPILOGUE_WARPS) if config.has_c_buffer else d_layout,
+        d_layout=d_layout,
     )
+
+
+def _box_layout(element: str, cols: int, num_buffers: int) -> Any:
+    """Boxes that one warp of the epilogue moves."""
+    row_major = utils.LayoutEnum.ROW_MAJOR
+    return blackwell_helpers.make_smem_layout_epi(ELEMENTS[element], row_major, (WARP_ROWS, cols), num_buffers)
 
 
 def cta_group(config: Config) -> Any:
@@ -155,13 +160,14 @@ def make_tensor_maps(config: Config, mma: Mma, tensors: Tensors) -> TensorMaps:
         cluster,
         internal_type=cutlass.Int16,
     )
-    box, box_layout = (WARP_ROWS, config.store_cols), cute.select(mma.d_layout, mode=[0, 1])
+    c_box, d_box = (WARP_ROWS, config.c_cols), (WARP_ROWS, config.store_cols)
+    c_layout, d_layout = (cute.select(layout, mode=[0, 1]) for layout in (mma.c_layout, mma.d_layout))
     # Each CTA of a pair loads its own C, on a barrier of its own.
     load_c, store_d = cpasync.CopyBulkTensorTileG2SOp(tcgen05.CtaGroup.ONE), cpasync.CopyBulkTensorTileS2GOp()
     return TensorMaps(
         *(a_atom, a_map, b_atom, b_map, a_scale_atom, a_scale_map, b_scale_atom, b_scale_map),
-        *cpasync.make_tiled_tma_atom(load_c, rows_first(tensors.c), box_layout, box),
-        *cpasync.make_tiled_tma_atom(store_d, rows_first(tensors.d), box_layout, box),
+        *cpasync.make_tiled_tma_atom(load_c, rows_first(tensors.c), c_layout, c_box),
+        *cpasync.make_tiled_tma_atom(store_d, rows_first(tensors.d), d_layout, d_box),
     )
 
 
