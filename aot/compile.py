@@ -144,10 +144,10 @@ def _fake_argument(param: Param) -> Any:
     align_bytes = max(param.align_bytes * (2 if element.width < 8 else 1), element.width // 8, 1)
     stride_divisor_elems = align_bytes * 8 // math.gcd(align_bytes * 8, element.width)
     shape = tuple(cutlass.cute.sym_int(64) if extent is None else extent for extent in param.extents)
-    dynamic_strides = param.stride_dims
+    inner_dim = len(shape) - 1 if param.contiguous_dim is None else param.contiguous_dim
     strides = tuple(
-        cutlass.cute.sym_int(64, divisibility=stride_divisor_elems if dim < len(shape) - 1 else 1)
-        if dim in dynamic_strides
+        cutlass.cute.sym_int(64, divisibility=1 if dim == inner_dim else stride_divisor_elems)
+        if dim in param.stride_dims
         else 1
         for dim in range(len(shape))
     )

@@ -22,14 +22,17 @@ KIND_NUMBERS = {"tensor": 1, "i32": 2, "f32": 3}  # opdeck_arg_kind
 
 @dataclass(frozen=True)
 class Param:
-    """One parameter. source: index of the family's argument, or -1 - L for leaf L. extents: None where dynamic."""
+    """One parameter. source: index of the family's argument, or -1 - L for leaf L. extents: None where dynamic.
+
+    contiguous_dim: whose stride is 1; None where none's is known to be.
+    """
 
     name: str
     source: int
     kind: str
     dtype: str = ""
     extents: tuple[int | None, ...] = ()
-    contiguous_last: bool = False
+    contiguous_dim: int | None = None
     align_bytes: int = 0
 
     @property
@@ -39,8 +42,8 @@ class Param:
 
     @property
     def stride_dims(self) -> tuple[int, ...]:
-        """Which strides are dynamic: all but a last one that is 1."""
-        return tuple(range(len(self.extents) - (1 if self.contiguous_last else 0)))
+        """Which strides are dynamic: all but the one that is 1."""
+        return tuple(dim for dim in range(len(self.extents)) if dim != self.contiguous_dim)
 
 
 def entry_params(schema: FamilySchema, variant: Variant) -> tuple[Param, ...]:
@@ -66,4 +69,6 @@ def _arg_param(arg: ArgSpec, idx: int, variant: Variant) -> Param:
     dtype = arg.dtypes[0] if len(arg.dtypes) == 1 else variant.symbol_dtypes.get(arg.dtype_symbol or "", variant.dtype)
     if dtype not in arg.dtypes:
         raise PackError(f"dtype of {variant.id}: got {dtype!r}, want {'|'.join(arg.dtypes)} for argument {arg.name}")
-    return Param(arg.name, idx, arg.kind, dtype, extents, arg.contiguous_last, arg.align_bytes)
+    inner_dim = len(extents) - (2 if arg.name in variant.transposed else 1)
+    contiguous_dim = inner_dim if arg.contiguous_last else None
+    return Param(arg.name, idx, arg.kind, dtype, extents, contiguous_dim, arg.align_bytes)

@@ -155,7 +155,7 @@ def _arg_row(arg: ArgSpec, arrays: _Arrays) -> str:
         num_dtypes=len(numbers),
         align_bytes=arg.align_bytes,
         dtypes=arrays.add_ints("int32_t", numbers),
-        contiguous_last=int(arg.contiguous_last),
+        contiguous_last=2 if arg.transposable else int(arg.contiguous_last),
         default_kind=_DEFAULT_NUMBERS[default_kind] if default_kind is not None else 0,
         default_field=_string(default_field or None),
     )

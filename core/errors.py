@@ -46,7 +46,7 @@ class ArgumentTypeError(OpdeckError, TypeError):
 
 
 class Unsupported(OpdeckError, NotImplementedError):
-    """A well-formed problem that no variant accepts. `reasons` has one line a variant."""
+    """A well-formed problem that no variant accepts. `reasons`: a line a reason, with the variants that have it."""
 
     def __init__(self, message: str, reasons: Sequence[str]) -> None:
         super().__init__("\n".join([message, *(f"  {reason}" for reason in reasons)]))
@@ -54,7 +54,7 @@ class Unsupported(OpdeckError, NotImplementedError):
 
     @classmethod
     def from_text(cls, text: str) -> Unsupported:
-        """The error of a message of libopdeck's: a line on the problem, then one a variant."""
+        """The error of a message of libopdeck's: a line on the problem, then the reasons."""
         message, *reasons = text.splitlines() or [""]
         return cls(message, [reason.strip() for reason in reasons])
 

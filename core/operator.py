@@ -13,7 +13,7 @@ import importlib
 import inspect
 import math
 import operator
-from collections.abc import Callable, Hashable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -44,6 +44,18 @@ class Refusal:
 
     variant: Variant
     reasons: tuple[str, ...]
+
+
+def refusal_lines(rows: Iterable[Refusal]) -> list[str]:
+    """A line for each first reason of those that refuse: the variant that has it, or how many have."""
+    variants: dict[str, list[Variant]] = {}
+    for row in rows:
+        if row.reasons:
+            variants.setdefault(row.reasons[0], []).append(row.variant)
+    return [
+        f"{of[0].id}: {reason}" if len(of) == 1 else f"{reason} ({len(of)} variants, such as {of[0].id})"
+        for reason, of in variants.items()
+    ]
 
 
 @dataclass(frozen=True)
@@ -157,17 +169,17 @@ class Operator:
     def select(self, problem: Problem) -> Variant:
         """The first variant, in priority order, that accepts the problem.
 
-        Raises: Unsupported with a reason for each variant.
+        Raises: Unsupported with the reasons of all variants.
         """
+        for row in self.variants((problem.fusion,)):
+            if row.accepts(problem):
+                return row
         refusals = self.explain(problem)
-        for row in refusals:
-            if not row.reasons:
-                return row.variant
-        reasons = [f"{row.variant.id}: {'; '.join(row.reasons)}" for row in refusals]
         message = f"{problem}: none of {len(refusals)} variants accepts it"
         if refusals:
-            message += f"; nearest: {min(refusals, key=lambda row: len(row.reasons)).variant.id}"
-        raise Unsupported(message, reasons)
+            nearest = min(refusals, key=lambda row: len(row.reasons))
+            message += f"; nearest: {nearest.variant.id} ({'; '.join(nearest.reasons)})"
+        raise Unsupported(message, refusal_lines(refusals))
 
     def _plan(
         self, request: Request, tensors: Mapping[str, TensorView], leaves: tuple[Any, ...], where: Device

@@ -73,8 +73,10 @@ def bind(schema: FamilySchema, tensors: Mapping[str, TensorView], fusion: Fusion
             _bind_dtype(arg, tensor, fields, bound_by)
             _bind_dims(arg, tensor, fields, bound_by)
             _check_memory(arg, tensor)
+            if arg.transposable:
+                fields[f"transposed.{arg.name}"] = int(_is_transposed(arg, tensor))
             if arg.has_pitch:
-                fields[f"pitch.{arg.name}"] = tensor.strides[-2]
+                fields[f"pitch.{arg.name}"] = tensor.strides[_pitch_dim(arg, tensor)]
     scalars = {arg.name for arg in schema.args if arg.kind != "tensor"}
     for rule in schema.checks:
         failure = None if rule.field in scalars else rule.failure(fields)
@@ -114,6 +116,20 @@ def _bind_dims(arg: ArgSpec, tensor: TensorView, fields: dict[str, int], bound_b
         bound_by.setdefault(name, tensor.argument)
 
 
+def _is_transposed(arg: ArgSpec, tensor: TensorView) -> bool:
+    """Whether the last dim but one is the contiguous one."""
+    is_wide = dtypes.dtype(tensor.dtype).bits >= 8
+    return arg.transposable and is_wide and tensor.strides[-1] != 1 and tensor.strides[-2] == 1
+
+
+def _inner_dim(arg: ArgSpec, tensor: TensorView) -> int:
+    return len(arg.dims) - (2 if _is_transposed(arg, tensor) else 1)
+
+
+def _pitch_dim(arg: ArgSpec, tensor: TensorView) -> int:
+    return len(arg.dims) - (1 if _is_transposed(arg, tensor) else 2)
+
+
 def _check_memory(arg: ArgSpec, tensor: TensorView) -> None:
     """Checks what the schema asks of a tensor's memory: writable, contiguous, aligned, not overlapping itself."""
     if arg.access != "read" and tensor.is_readonly:
@@ -122,7 +138,7 @@ def _check_memory(arg: ArgSpec, tensor: TensorView) -> None:
     if not is_empty and tensor.data % align_bytes:
         raise ArgumentError(tensor.argument, f"data at address {tensor.data:#x}", f"{align_bytes}-byte alignment")
     for dim, extent in enumerate(tensor.shape):
-        if (extent > 1 and not is_empty) or (arg.has_pitch and dim == len(tensor.shape) - 2):
+        if (extent > 1 and not is_empty) or (arg.has_pitch and dim == _pitch_dim(arg, tensor)):
             _check_stride(arg, tensor, dim)
     if is_empty:
         return
@@ -146,7 +162,7 @@ def _check_stride(arg: ArgSpec, tensor: TensorView, dim: int) -> None:
         raise ArgumentError(argument, got, ">= 0" if may_broadcast else "> 0")
     if stride * bits >= 8 * MAX_STRIDE_BYTES:
         raise ArgumentError(argument, got, "less than 2^40 bytes")
-    if dim == len(arg.dims) - 1:
+    if dim == _inner_dim(arg, tensor):
         if arg.contiguous_last and stride != 1:
             raise ArgumentError(argument, got, "1", "nothing is copied to make it so")
     elif stride * bits % (8 * _align_bytes(arg, tensor)):

@@ -45,8 +45,9 @@ class Rule:
     when: (field, value): the rule is about problems alone in which that field has that value, and in which every field
     that it names is there (a dim that only optional arguments have may not be). Rules of FamilySchema.empty have none.
     Fields are the dims that the arguments bind (b, sq, ...), "dtype.X" (DType.number of the type symbol X), "has.ARG"
-    (1 when the optional ARG is given), "pitch.ARG" (elements from one row to the next, of an ARG that has_pitch),
-    "arch" (90, 100, 103; 0 for the CPU), "num_sms".
+    (1 when the optional ARG is given), "transposed.ARG" (1 when the last dim but one is the contiguous one, of a
+    transposable ARG), "pitch.ARG" (elements from one row to the next, of an ARG that has_pitch; from one column to the
+    next where it is transposed), "arch" (90, 100, 103; 0 for the CPU), "num_sms".
     """
 
     field: str
@@ -88,8 +89,9 @@ class ArgSpec:
 
     dims: names of its extents; the first argument that names a dim binds it, later ones must agree. dtype_symbol: the
     same for its element type. dtypes: canonical names that are legal. align_bytes: of the data pointer, and of each
-    stride but the last where its extent is > 1; twice that for elements under a byte. default: of an optional scalar,
-    ("rsqrt", field) = 1 / sqrt(field), or a constant, ("zero", "") and ("one", "").
+    other stride where its extent is > 1; twice that for elements under a byte. transposable: where elements take a byte
+    or more, the last dim but one may be the contiguous one. default: of an optional scalar, ("rsqrt", field) =
+    1 / sqrt(field), or a constant, ("zero", "") and ("one", "").
     """
 
     name: str
@@ -101,6 +103,7 @@ class ArgSpec:
     optional: bool = False
     align_bytes: int = 1
     contiguous_last: bool = False
+    transposable: bool = False
     default: tuple[DefaultKind, str] | None = None
 
     @property

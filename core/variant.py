@@ -7,7 +7,7 @@ Who calls it: the variants.py of families make rows; the registry selects among 
 from __future__ import annotations
 
 import importlib
-from collections.abc import Hashable, Mapping
+from collections.abc import Hashable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -30,7 +30,8 @@ class Variant:
     factory: "module:attribute" of a callable that gets the row and returns the entry. static_dims: dims fixed at
     compile time. dtype: as lists and commands call its element types; symbol_dtypes: the element type of each type
     symbol of the schema for which that is not `dtype`. in_default_pack: whether a pack holds it without being asked for
-    every row; what is left out is compiled on request, or at its first use.
+    every row; what is left out is compiled on request, or at its first use. transposed: the transposable arguments
+    whose contiguous dim is the last but one.
     """
 
     id: str
@@ -44,6 +45,7 @@ class Variant:
     static_dims: Mapping[str, int] = field(compare=False)
     symbol_dtypes: Mapping[str, str] = field(compare=False, default_factory=dict)
     in_default_pack: bool = field(compare=False, default=True)
+    transposed: tuple[str, ...] = field(compare=False, default=())
 
     def __post_init__(self) -> None:
         if not self.id.isidentifier() or len(self.id) > MAX_ID_CHARS:
@@ -59,15 +61,23 @@ class Variant:
         """The config on one line: "tile_m=128 tile_n=128"."""
         return " ".join(f"{key}={value}" for key, value in self.config.items())
 
+    def accepts(self, problem: Problem) -> bool:
+        """Whether the variant accepts the problem."""
+        return next(self._failures(problem), None) is None
+
     def refusals(self, problem: Problem) -> list[str]:
         """Every reason why the variant does not accept the problem; empty when it accepts."""
-        reasons = []
+        return list(self._failures(problem))
+
+    def _failures(self, problem: Problem) -> Iterator[str]:
         if problem.arch != self.arch:
-            reasons.append(f"arch: got {problem.arch}, want {self.arch}")
+            yield f"arch: got {problem.arch}, want {self.arch}"
         if fusion_key(problem.fusion) != fusion_key(self.fusion):
-            reasons.append(f"fusion: got {problem.fusion_name}, want {self.fusion_name}")
-        failures = (rule.failure(problem.field_values) for rule in self.accept)
-        return reasons + [failure for failure in failures if failure is not None]
+            yield f"fusion: got {problem.fusion_name}, want {self.fusion_name}"
+        for rule in self.accept:
+            failure = rule.failure(problem.field_values)
+            if failure is not None:
+                yield failure
 
     def make(self) -> Any:
         """Calls the factory with the row. Imports the kernel's module, and so the DSL.

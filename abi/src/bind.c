@@ -169,6 +169,8 @@ static opdeck_status bind_tensors(od_binding *binding, const opdeck_problem *pro
     status = od_layout_of(slot->row, problem->args[slot->given_idx].value.tensor, device, &slot->layout);
     if (status == OPDECK_OK) status = bind_dtype(binding, slot);
     if (status == OPDECK_OK) status = bind_dims(binding, slot);
+    if (status == OPDECK_OK && slot->row->contiguous_last == OPDECK_TRANSPOSABLE)
+      status = add_composed_field(binding, "transposed.", slot->row->name, slot->layout.is_transposed);
     if (status == OPDECK_OK && slot->layout.has_pitch)
       status = add_composed_field(binding, "pitch.", slot->row->name, od_pitch_elems(&slot->layout));
   }

@@ -24,6 +24,7 @@ typedef struct od_layout {
   int32_t rank;
   int32_t dtype; /* opdeck_pack_dtype */
   int32_t has_pitch;
+  int32_t is_transposed; /* the last dim but one is the contiguous one */
   int64_t num_elems;
   int64_t shape[OD_MAX_RANK];
   int64_t strides[OD_MAX_RANK];
@@ -64,7 +65,7 @@ opdeck_status od_bind_leaves(const opdeck_pack_variant *variant, const opdeck_pr
 int od_has_pitch(const opdeck_pack_arg *row);
 /* Alignment of a tensor's data and strides. */
 int32_t od_align_bytes(const opdeck_pack_arg *row, int32_t dtype);
-/* Elements from one row to the next, of a layout that has_pitch. */
+/* Elements from one row to the next, of a layout that has_pitch; from one column to the next of a transposed one. */
 int64_t od_pitch_elems(const od_layout *layout);
 opdeck_status od_layout_of(const opdeck_pack_arg *row, const opdeck_tensor *tensor, const od_device *device,
                            od_layout *layout);

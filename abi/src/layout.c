@@ -92,8 +92,21 @@ int od_has_pitch(const opdeck_pack_arg *row) {
   return has_pitch && row->rank > 1 && row->contiguous_last;
 }
 
+static int32_t inner_dim(const od_layout *layout) {
+  return layout->rank - (layout->is_transposed ? 2 : 1);
+}
+
+static int32_t pitch_dim(const od_layout *layout) {
+  return layout->rank - (layout->is_transposed ? 1 : 2);
+}
+
 int64_t od_pitch_elems(const od_layout *layout) {
-  return layout->strides[layout->rank - 2];
+  return layout->strides[pitch_dim(layout)];
+}
+
+static int is_transposed(const opdeck_pack_arg *row, const opdeck_tensor *tensor, int32_t dtype) {
+  if (row->contiguous_last != OPDECK_TRANSPOSABLE || tensor->strides == NULL || od_dtype_of(dtype)->bits < 8) return 0;
+  return tensor->strides[row->rank - 1] != 1 && tensor->strides[row->rank - 2] == 1;
 }
 
 static int64_t greatest_common_divisor(int64_t a, int64_t b) {
@@ -109,18 +122,19 @@ static int64_t row_stride(const opdeck_pack_arg *row, int64_t row_elems, int32_t
 
 /* Whether the stride of a dim takes part in any element's address. */
 static int is_stride_used(const od_layout *layout, int32_t dim) {
-  return (layout->num_elems > 0 && layout->shape[dim] > 1) || (layout->has_pitch && dim == layout->rank - 2);
+  return (layout->num_elems > 0 && layout->shape[dim] > 1) || (layout->has_pitch && dim == pitch_dim(layout));
 }
 
 /* The strides, compact where none are given, and a row's length where they are not used. */
 static void set_strides(const opdeck_pack_arg *row, const opdeck_tensor *tensor, od_layout *layout) {
   const int32_t last = layout->rank - 1;
+  const int32_t inner = inner_dim(layout);
   int64_t compact = 1;
   for (int32_t dim = last; dim >= 0; --dim) {
     if (is_stride_used(layout, dim))
       layout->strides[dim] = tensor->strides != NULL ? tensor->strides[dim] : compact;
     else
-      layout->strides[dim] = dim == last ? 1 : row_stride(row, layout->shape[last], layout->dtype);
+      layout->strides[dim] = dim == inner ? 1 : row_stride(row, layout->shape[inner], layout->dtype);
     compact *= layout->num_elems > 0 || dim == last ? layout->shape[dim] : 1;
   }
 }
@@ -135,7 +149,7 @@ static opdeck_status check_stride(const opdeck_pack_arg *row, const od_layout *l
   if (stride > MAX_STRIDE_BYTES * 8 / elem_bits)
     return od_fail(OPDECK_INVALID_ARGUMENT, "%s: got stride %" PRId64 " in dim %" PRId32 ", want less than 2^40 bytes",
                    row->name, stride, dim);
-  if (dim == layout->rank - 1) {
+  if (dim == inner_dim(layout)) {
     if (row->contiguous_last && stride != 1)
       return od_fail(OPDECK_INVALID_ARGUMENT, "%s: got stride %" PRId64 " in the last dim, want 1 (contiguous)",
                      row->name, stride);
@@ -207,6 +221,7 @@ opdeck_status od_layout_of(const opdeck_pack_arg *row, const opdeck_tensor *tens
   if (status == OPDECK_OK) status = check_shape(row, tensor, layout);
   if (status == OPDECK_OK) status = od_check_place(row->name, tensor, device);
   if (status != OPDECK_OK) return status;
+  layout->is_transposed = is_transposed(row, tensor, layout->dtype);
   set_strides(row, tensor, layout);
   return check_strides(row, layout);
 }

@@ -42,6 +42,8 @@ typedef enum opdeck_pack_default {
   OPDECK_DEFAULT_ONE = 3
 } opdeck_pack_default;
 
+#define OPDECK_TRANSPOSABLE 2
+
 /* One argument of a family, in the family's order, or one leaf of a fusion. The first argument that names a dim or a
  * dtype symbol binds it; the later ones must agree. */
 typedef struct opdeck_pack_arg {
@@ -57,7 +59,8 @@ typedef struct opdeck_pack_arg {
                                for elements under a byte. From 16 on TMA moves the tensor, and a stride of 0 (a
                                broadcast) is refused */
   const int32_t *dtypes;
-  int32_t contiguous_last; /* 1: the last stride must be 1 */
+  int32_t contiguous_last; /* 1: the last stride must be 1; OPDECK_TRANSPOSABLE: or, where elements take a byte or more,
+                              the last but one */
   int32_t default_kind;    /* opdeck_pack_default, of an optional scalar */
   const char *default_field;
 } opdeck_pack_arg;

@@ -33,6 +33,7 @@ static const char *fault_of_tensor_row(const opdeck_pack_arg *row) {
     if (od_dtype_of(row->dtypes[dtype_idx]) == NULL) return "dtypes";
   for (int32_t dim = 0; row->dims != NULL && dim < row->rank; ++dim)
     if (row->dims[dim] == NULL) return "dims";
+  if (row->contiguous_last == OPDECK_TRANSPOSABLE && row->rank < 2) return "contiguous_last";
   const int32_t align = row->align_bytes;
   return align < 1 || align > 4096 || (align & (align - 1)) != 0 ? "align_bytes" : NULL;
 }
@@ -82,6 +83,11 @@ static const opdeck_pack_arg *find_arg(const opdeck_pack_family *family, const c
   return NULL;
 }
 
+static const opdeck_pack_arg *find_required_tensor(const opdeck_pack_family *family, const char *name) {
+  const opdeck_pack_arg *row = find_arg(family, name);
+  return row != NULL && row->kind == OPDECK_ARG_TENSOR && !row->optional ? row : NULL;
+}
+
 static int is_dtype_symbol(const opdeck_pack_family *family, const char *symbol) {
   for (int32_t arg_idx = 0; arg_idx < family->num_args; ++arg_idx) {
     const opdeck_pack_arg *row = &family->args[arg_idx];
@@ -95,8 +101,12 @@ static int is_field(const opdeck_pack_family *family, const char *name) {
   if (strcmp(name, "arch") == 0 || strcmp(name, "num_sms") == 0 || is_dim(family, name)) return 1;
   if (strncmp(name, "dtype.", 6) == 0) return is_dtype_symbol(family, name + 6);
   if (strncmp(name, "pitch.", 6) == 0) {
-    const opdeck_pack_arg *row = find_arg(family, name + 6);
-    return row != NULL && row->kind == OPDECK_ARG_TENSOR && !row->optional && od_has_pitch(row);
+    const opdeck_pack_arg *row = find_required_tensor(family, name + 6);
+    return row != NULL && od_has_pitch(row);
+  }
+  if (strncmp(name, "transposed.", 11) == 0) {
+    const opdeck_pack_arg *row = find_required_tensor(family, name + 11);
+    return row != NULL && row->contiguous_last == OPDECK_TRANSPOSABLE;
   }
   if (strncmp(name, "has.", 4) != 0) return 0;
   const opdeck_pack_arg *row = find_arg(family, name + 4);

@@ -15,15 +15,30 @@
 enum {
   REASON_BYTES = 512,
   TABLE_BYTES = 6144,
-  FAULT_BYTES = 1024
+  FAULT_BYTES = 1024,
+  MAX_REASONS = 32
 };
+
+/* A reason that variants have, and one of them. */
+typedef struct od_reason {
+  char text[REASON_BYTES];
+  const char *variant_id;
+  int32_t num_variants;
+} od_reason;
+
+/* What variants refuse for, of each the first reason. */
+typedef struct od_reasons {
+  int32_t num_reasons;
+  int32_t num_others; /* variants whose reasons had no room */
+  od_reason reasons[MAX_REASONS];
+} od_reasons;
 
 /* The state of one walk. */
 typedef struct od_search {
   const opdeck_problem *problem;
   od_binding *binding;
-  od_text *table;             /* gets a line a variant that refuses */
-  od_text *other_archs_table; /* the same, for variants of other archs than the device's */
+  od_text *table;      /* gets a line a variant that refuses; NULL: */
+  od_reasons *reasons; /* gets the reasons of those of the device's arch */
   opdeck_ctx *ctx;
   int32_t next_pack_idx;
   int32_t next_variant_idx;
@@ -70,15 +85,51 @@ static void keep_nearest(od_search *search, const opdeck_pack_variant *variant, 
   od_text_add(&text, "%s (%s)", variant->id, reason);
 }
 
+static void keep_reason(od_reasons *kept, const char *variant_id, const char *text) {
+  int32_t idx = 0;
+  while (idx < kept->num_reasons && strcmp(kept->reasons[idx].text, text) != 0) ++idx;
+  if (idx == MAX_REASONS) {
+    ++kept->num_others;
+    return;
+  }
+  od_reason *reason = &kept->reasons[idx];
+  if (idx == kept->num_reasons) {
+    ++kept->num_reasons;
+    od_text copy = od_text_in(reason->text, sizeof reason->text);
+    od_text_add(&copy, "%s", text);
+    reason->variant_id = variant_id;
+    reason->num_variants = 0;
+  }
+  ++reason->num_variants;
+}
+
+static void add_reasons(od_text *table, const od_reasons *kept) {
+  for (int32_t idx = 0; idx < kept->num_reasons; ++idx) {
+    const od_reason *reason = &kept->reasons[idx];
+    if (reason->num_variants == 1)
+      od_text_add(table, "  %s: %s\n", reason->variant_id, reason->text);
+    else
+      od_text_add(table, "  %s (%d variants, such as %s)\n", reason->text, (int)reason->num_variants,
+                  reason->variant_id);
+  }
+}
+
+/* A refusal, with its reason: a line of a table that has one for each, or kept with those that are the same. */
+static void note_refusal(od_search *search, const opdeck_pack_variant *variant, const char *reason) {
+  if (search->table != NULL)
+    od_text_add(search->table, "  %s: %s\n", variant->id, reason);
+  else if (strcmp(variant->arch, search->ctx->device.arch) == 0) /* the others' refusals tell little */
+    keep_reason(search->reasons, variant->id, reason);
+}
+
 /* Whether the variant takes the problem; the leaves are then bound. */
 static int is_accepted(od_search *search, const opdeck_pack_variant *variant) {
   char reason[REASON_BYTES];
   const int32_t num_failures = count_failures(search, variant, reason);
   if (num_failures > 0) {
-    const int is_other_arch = strcmp(variant->arch, search->ctx->device.arch) != 0;
-    search->num_other_archs += is_other_arch;
+    search->num_other_archs += strcmp(variant->arch, search->ctx->device.arch) != 0;
     keep_nearest(search, variant, num_failures, reason);
-    od_text_add(is_other_arch ? search->other_archs_table : search->table, "  %s: %s\n", variant->id, reason);
+    note_refusal(search, variant, reason);
     return 0;
   }
   const int32_t num_fields = search->binding->num_fields;
@@ -86,7 +137,7 @@ static int is_accepted(od_search *search, const opdeck_pack_variant *variant) {
   if (status == OPDECK_OK) return 1;
   search->binding->num_fields = num_fields; /* without the dims that leaves bound */
   keep_fault(search, status);
-  od_text_add(search->table, "  %s: %s\n", variant->id, opdeck_last_error());
+  note_refusal(search, variant, opdeck_last_error());
   return 0;
 }
 
@@ -149,20 +200,22 @@ static opdeck_status refuse_unknown(opdeck_ctx *ctx, const opdeck_problem *probl
 static opdeck_status refuse(const od_search *search) {
   if (search->num_variants == 0) return refuse_unknown(search->ctx, search->problem);
   if (search->fault != OPDECK_OK) return od_fail(search->fault, "%s", search->fault_message);
-  const od_text *table = search->table;
+  char lines[TABLE_BYTES];
+  od_text table = od_text_in(lines, sizeof lines);
+  add_reasons(&table, search->reasons);
+  const int is_cut = table.needed_bytes > table.capacity_bytes || search->reasons->num_others > 0;
   return od_fail(OPDECK_UNSUPPORTED,
                  "%s on %s: none of %d variants (%d of them for other archs) accepts the problem; nearest: %s\n%s%s",
                  search->problem->family, search->ctx->device.arch, (int)search->num_variants,
-                 (int)search->num_other_archs, search->nearest, table->data,
-                 table->needed_bytes > table->capacity_bytes ? " ... (opdeck_explain has all)" : "");
+                 (int)search->num_other_archs, search->nearest, lines,
+                 is_cut ? " ... (opdeck_explain has all)" : "");
 }
 
 opdeck_status od_select(opdeck_ctx *ctx, const opdeck_problem *problem, od_binding *binding, od_choice *choice) {
-  char lines[TABLE_BYTES];
-  od_text table = od_text_in(lines, sizeof lines);
-  od_text nowhere = od_text_in(NULL, 0); /* on a device of one arch, the others' refusals tell little */
-  od_search search = {
-      .problem = problem, .binding = binding, .table = &table, .other_archs_table = &nowhere, .ctx = ctx};
+  od_reasons reasons;
+  reasons.num_reasons = 0;
+  reasons.num_others = 0;
+  od_search search = {.problem = problem, .binding = binding, .reasons = &reasons, .ctx = ctx};
   return next_accepting(&search, choice) ? OPDECK_OK : refuse(&search);
 }
 
@@ -179,7 +232,7 @@ static void add_fields(od_text *text, const od_binding *binding) {
 }
 
 static opdeck_status explain(opdeck_ctx *ctx, const opdeck_problem *problem, od_binding *binding, od_text *text) {
-  od_search search = {.problem = problem, .binding = binding, .table = text, .other_archs_table = text, .ctx = ctx};
+  od_search search = {.problem = problem, .binding = binding, .table = text, .ctx = ctx};
   od_text_add(text, "%s on %s, fusion %s\n", problem->family, ctx->device.arch, od_fusion_name(problem));
   od_choice choice;
   int32_t num_accepting = 0;

@@ -26,8 +26,8 @@ SCALE_LAYOUTS = ("128x4", "linear")
 class MxTensor:
     """Numbers (rows, K) or (batch, rows, K), K a multiple of 32, as elements and block scales along K.
 
-    data: elements, a row's side by side: of 8 bits as themselves, (..., rows, K); of 6 and 4 bits packed in bytes,
-    (..., rows, pitch_elems * bits / 8), FP4's first in the low nibble.
+    data: elements, a row's side by side: of 8 bits as themselves, (..., rows, K), and a column's may lie side by side
+    instead; of 6 and 4 bits packed in bytes, (..., rows, pitch_elems * bits / 8), FP4's first in the low nibble.
     scales: tiles (..., ceil(rows / 128), ceil(K / block / 4), 512); what pads them may hold anything.
     global_scale: fp32; what the numbers are multiplied with besides.
 
@@ -86,8 +86,8 @@ class MxTensor:
 
     @property
     def pitch_elems(self) -> int:
-        """Elements from one row to the next."""
-        return int(self.elements_view("data").strides[-2])
+        """Elements from one row to the next; from one column to the next where a column's lie side by side."""
+        return int(max(self.elements_view("data").strides[-2:]))
 
     @property
     def linear_scales(self) -> Any:
@@ -118,7 +118,7 @@ class MxTensor:
         row_bytes = -(-self.shape[-1] * row.bits // 8)
         if view.shape[:-1] != self.shape[:-1] or view.shape[-1] < row_bytes:
             raise ArgumentError("data", f"shape {view.shape}", f"{(*self.shape[:-1], row_bytes)}, or longer rows")
-        if view.shape[-1] > 1 and view.strides[-1] != 1:
+        if view.shape[-1] > 1 and view.strides[-1] != 1 and (row.bits < 8 or view.strides[-2] != 1):
             raise ArgumentError("data", f"a stride of {view.strides[-1]} in the last dim", "1")
         if any(stride * 8 % row.bits for stride in view.strides[:-1]):
             raise ArgumentError("data", f"strides of {view.strides} bytes", f"whole elements of {row.bits} bits")
@@ -136,5 +136,6 @@ class MxTensor:
 
 
 def _elements_view(bytes_view: TensorView, shape: tuple[int, ...], row: MxFormat) -> TensorView:
-    strides = (*(stride * 8 // row.bits for stride in bytes_view.strides[:-1]), 1)
-    return bytes_view._replace(shape=shape, strides=strides, dtype=row.element.name)
+    strides = tuple(stride * 8 // row.bits for stride in bytes_view.strides[:-1])
+    last = bytes_view.strides[-1] if row.bits == 8 else 1
+    return bytes_view._replace(shape=shape, strides=(*strides, last), dtype=row.element.name)

@@ -20,6 +20,7 @@ from opdeck.core.mx import MxTensor, quantize, tile_scales, untile_scales
 from opdeck.core.mx.formats import SCALE_TILE_COLS, SCALE_TILE_ROWS
 from opdeck.core.variant import Variant
 from opdeck.plugins.mx_gemm.sm100.config import CTA_M, Config
+from opdeck.plugins.mx_gemm.spec import ALIGN_BYTES
 
 Array = npt.NDArray[Any]
 
@@ -46,17 +47,19 @@ class Shape:
 
 @dataclass(frozen=True)
 class Case:
-    """One row. terms: which of "c" and "bias" are given."""
+    """One row. terms: which of "c" and "bias" are given. transposed: which of "a" and "b" are MN-major."""
 
     shape: Shape
     formats: tuple[str, str] = ("mxfp8_e4m3", "mxfp8_e4m3")
     d_format: str = "bf16"
     values: Values = Values.NORMAL
     terms: tuple[str, ...] = ()
+    transposed: tuple[str, ...] = ()
 
     @property
     def id(self) -> str:
-        words = (*self.formats, self.d_format, str(self.shape), self.values.value, *self.terms)
+        majors = [f"{name}_mn" for name in self.transposed]
+        words = (*self.formats, self.d_format, str(self.shape), self.values.value, *self.terms, *majors)
         return "-".join(words)
 
 
@@ -93,6 +96,10 @@ def cases() -> Iterator[Case]:
     for terms in (("c",), ("bias",), ("c", "bias")):
         yield Case(replace(shape, num_batches=2), _MXFP8, terms=terms)
     yield Case(shape, _NVFP4, "fp32", terms=("c", "bias"))
+    for transposed in (("a",), ("b",), ("a", "b")):
+        yield Case(replace(shape, num_batches=2), ("mxfp8_e4m3", "mxfp8_e5m2"), transposed=transposed)
+    yield Case(shape, ("mxfp6_e2m3", "mxfp8_e4m3"), transposed=("b",))
+    yield Case(_LARGE, _MXFP8, transposed=("a", "b"))
 
 
 def make_inputs(case: Case, seed: int) -> Inputs:
@@ -103,6 +110,7 @@ def make_inputs(case: Case, seed: int) -> Inputs:
         _operand(case.values, (shape.num_batches, rows, shape.k), name, rng)
         for rows, name in ((shape.m, case.formats[0]), (shape.n, case.formats[1]))
     )
+    a, b = (_mn_major(tensor) if name in case.transposed else tensor for name, tensor in (("a", a), ("b", b)))
     element = dtypes.dtype(case.d_format).numpy
     shapes = {"c": (shape.num_batches, shape.m, shape.n), "bias": (shape.n,)}
     terms = {name: (8.0 * rng.standard_normal(shapes[name])).astype(element) for name in case.terms}
@@ -120,6 +128,15 @@ def _operand(values: Values, shape: tuple[int, ...], format_name: str, rng: np.r
     return replace(tensor, scales=_with_poisoned_padding(tensor))
 
 
+def _mn_major(tensor: MxTensor) -> MxTensor:
+    """The same numbers with each column side by side, and NaN between the columns."""
+    data = np.asarray(tensor.data)
+    *batch, rows, k = data.shape
+    padded = np.full((*batch, k, -(-rows // ALIGN_BYTES) * ALIGN_BYTES), np.nan).astype(data.dtype)
+    padded[..., :rows] = data.swapaxes(-1, -2)
+    return replace(tensor, data=padded[..., :rows].swapaxes(-1, -2))
+
+
 def _with_poisoned_padding(tensor: MxTensor) -> Array:
     """The scales in their tiles, NaN in all bytes that are no block's."""
     row, scales = tensor.format, np.asarray(tensor.scales)
@@ -133,7 +150,7 @@ def _with_poisoned_padding(tensor: MxTensor) -> Array:
 
 def expected_macs(shape: Shape, variant: Variant) -> int:
     """Multiply-accumulates of the tiles and K steps that a compiled variant takes, whole ones each."""
-    config = Config.from_mapping(variant.symbol_dtypes, variant.config)
+    config = Config.of(variant)
 
     def rounded_up(extent: int, step: int) -> int:
         return -(-extent // step) * step

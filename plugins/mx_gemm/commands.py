@@ -23,6 +23,7 @@ from opdeck.core.errors import ArgumentError
 from opdeck.core.fusion import Activation
 from opdeck.core.mx.report import accuracy
 from opdeck.core.mx.tensor import K_MULTIPLE
+from opdeck.core.operator import refusal_lines
 from opdeck.core.transfer import to_memory, to_numpy, wait_for
 from opdeck.core.variant import Variant
 from opdeck.core.verify import compare
@@ -127,7 +128,7 @@ def explain(
     activation: ActivationOption = "none",
     device: DeviceOption = None,
 ) -> None:
-    """For each variant of block-scaled GEMM: whether it accepts the problem, and if not, why."""
+    """The variants of block-scaled GEMM that accept the problem, with their configs, and why the others do not."""
     shape = Shape(m, n, k, l)
     numbers = _Numbers(np.random.default_rng(0), d_format)
     epilogue = reference.Epilogue(1.0, beta, *numbers.terms(shape, beta != 0.0, bias), _activation(activation))
@@ -136,8 +137,11 @@ def explain(
     operator = registry.get("mx_gemm")
     problem = operator.problem(**product.call(where.memory), device=where)
     print(problem)
-    rows = [(row.variant.id, "; ".join(row.reasons) or "accepts") for row in operator.explain(problem)]
-    print_table(("variant", "accepts, or why not"), rows)
+    refusals = operator.explain(problem)
+    accepting = [row.variant for row in refusals if not row.reasons]
+    rows = [(row.id, "accepts" if idx else "chosen", row.config_text) for idx, row in enumerate(accepting)]
+    print_table(("variant", "verdict", "config"), rows)
+    print("\n".join(refusal_lines(refusals)))
 
 
 class _Numbers:

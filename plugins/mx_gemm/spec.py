@@ -43,8 +43,8 @@ def _tensor(name: str, dims: tuple[str, ...], symbol: str, dtypes: tuple[str, ..
 SCHEMA = FamilySchema(
     name="mx_gemm",
     args=(
-        _tensor("a", ("l", "m", "k"), "A", _ELEMENTS),
-        _tensor("b", ("l", "n", "k"), "B", _ELEMENTS),
+        _tensor("a", ("l", "m", "k"), "A", _ELEMENTS, transposable=True),
+        _tensor("b", ("l", "n", "k"), "B", _ELEMENTS, transposable=True),
         # Tiles of 128 rows by 4 blocks, 512 bytes each: opdeck.core.mx.scale_layout.
         _tensor("a_scale", ("l", "m_tiles", "k_tiles", "tile"), "S", _SCALES),
         _tensor("b_scale", ("l", "n_tiles", "k_tiles", "tile"), "S", _SCALES),
@@ -57,8 +57,10 @@ SCHEMA = FamilySchema(
     checks=(
         Rule("k", "ge", (K_MULTIPLE,)),
         Rule("k", "multiple_of", (K_MULTIPLE,)),
-        Rule("pitch.a", "ge", rhs_field="k"),
-        Rule("pitch.b", "ge", rhs_field="k"),
+        Rule("pitch.a", "ge", rhs_field="k", when=("transposed.a", 0)),
+        Rule("pitch.b", "ge", rhs_field="k", when=("transposed.b", 0)),
+        Rule("pitch.a", "ge", rhs_field="m", when=("transposed.a", 1)),
+        Rule("pitch.b", "ge", rhs_field="n", when=("transposed.b", 1)),
         Rule("m_tiles", "eq", rhs_field="m", rhs_divisor=SCALE_TILE_ROWS),
         Rule("n_tiles", "eq", rhs_field="n", rhs_divisor=SCALE_TILE_ROWS),
         Rule("tile", "eq", (SCALE_TILE_BYTES,)),

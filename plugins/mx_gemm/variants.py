@@ -25,7 +25,8 @@ class Kernel:
     """A kernel source: for which archs, formats of A and B and types of D, in which config.
 
     accept: what it asks of a problem besides, such as Rule("has.c", "eq", (0,)). slug: tells rows of one arch, formats
-    and type apart. pitch_elems: of operands whose elements take less than a byte.
+    and type apart. pitch_elems: of operands whose elements take less than a byte. transposed: the MN-major of "a" and
+    "b".
     """
 
     factory: str
@@ -36,6 +37,7 @@ class Kernel:
     accept: tuple[Rule, ...] = ()
     slug: str = ""
     pitch_elems: int = field(default=PITCH_ELEMS)
+    transposed: tuple[str, ...] = ()
 
 
 FUSIONS: tuple[Fusion | None, ...] = (None, Relu(), Gelu(), Silu(), GatedSilu())
@@ -69,6 +71,26 @@ _LARGE = (Rule("m", "ge", (2048,)), Rule("n", "ge", (2048,)))
 # only, and so a pair takes whole ones.
 _WHOLE_MMAS = (Rule("k", "multiple_of", (64,)),)
 
+# Operands of 8 bits may be MN-major; those that are, and the slug.
+_MN_MAJOR = ((("a",), "a_mn"), (("b",), "b_mn"), (("a", "b"), "ab_mn"))
+
+
+def _mn_major_kernels() -> tuple[Kernel, ...]:
+    """Kernels of MN-major operands, for the formats in which those have 8 bits."""
+    kernels = []
+    for transposed, slug in _MN_MAJOR:
+        formats = tuple(pair for pair in _MIXED if all(_bits(pair, name) == 8 for name in transposed))
+        for tile, accept, size in ((_TWO_CTAS, _LARGE, "_2cta"), (_ONE_CTA, (), "")):
+            kernels.append(
+                Kernel(_SM100, _ARCHS, formats, _D_FORMATS, tile, accept, slug + size, transposed=transposed)
+            )
+    return tuple(kernels)
+
+
+def _bits(formats: tuple[str, str], operand: str) -> int:
+    return mx_format(formats["ab".index(operand)]).bits
+
+
 # In priority order.
 KERNELS: tuple[Kernel, ...] = (
     Kernel(_SM100, _ARCHS, _MIXED, _D_FORMATS, _TWO_CTAS, accept=_LARGE, slug="2cta"),
@@ -84,6 +106,7 @@ KERNELS: tuple[Kernel, ...] = (
         pitch_elems=_PACKED_PITCH_ELEMS,
     ),
     Kernel(_SM100, _ARCHS, _PACKED, _D_FORMATS, _ONE_CTA, pitch_elems=_PACKED_PITCH_ELEMS),
+    *_mn_major_kernels(),
 )
 
 REFERENCE_FACTORY = "opdeck.plugins.mx_gemm.reference:make"
@@ -126,6 +149,7 @@ def _compiled_row(
             _dtype_rule("D", (d_format,)),
             *_scale_rules(a),
             *pitches,
+            *(Rule(f"transposed.{name}", "eq", (int(name in kernel.transposed),)) for name in ("a", "b")),
             *_output_rules(fusion),
             *kernel.accept,
         ),
@@ -133,7 +157,11 @@ def _compiled_row(
         factory=kernel.factory,
         static_dims={"tile": SCALE_TILE_BYTES},
         symbol_dtypes={"A": a.element_name, "B": b.element_name, "S": a.scale_name, "D": d_format},
-        in_default_pack=formats in _DEFAULT_FORMATS and d_format in _DEFAULT_D_FORMATS and fusion is None,
+        in_default_pack=not kernel.transposed
+        and formats in _DEFAULT_FORMATS
+        and d_format in _DEFAULT_D_FORMATS
+        and fusion is None,
+        transposed=kernel.transposed,
     )
 
 

@@ -27,24 +27,29 @@ FORMATS = ("mxfp6_e3m2", "mxfp4")
 NUM_COLS = 12
 
 
-def probe(byte_idx: int) -> Variant:
+def probe(byte_idx: int, formats: tuple[str, str] = FORMATS, transposed: tuple[str, ...] = ()) -> Variant:
     """A row of mx_gemm whose kernel tells what it got."""
     kernel = variants.Kernel(
         factory="layout_probe.kernel:make",
         archs=("sm_100a",),
-        formats=(FORMATS,),
+        formats=(formats,),
         d_formats=("fp32",),
         config={"byte_idx": byte_idx},
-        slug=f"probe{byte_idx}",
+        slug="_".join(("probe", *transposed, str(byte_idx))),
+        transposed=transposed,
     )
-    return variants._compiled_row(kernel, "sm_100a", FORMATS, "fp32", None)
+    return variants._compiled_row(kernel, "sm_100a", formats, "fp32", None)
+
+
+MN_MAJOR = probe(0, ("mxfp8_e4m3", "mxfp4"), ("a",))
 
 
 @pytest.fixture(scope="module")
 def device() -> NativeDevice:
     """libopdeck with one kernel of the family and no driver."""
     device = NativeDevice("offline:sm_100a", memory="cpu")
-    device.launcher(spec.SCHEMA, probe(0))
+    for row in (probe(0), MN_MAJOR):
+        device.launcher(spec.SCHEMA, row)
     return device
 
 
@@ -72,14 +77,25 @@ def test_the_padding_of_a_row_is_the_tensors_and_no_more() -> None:
         launch(a, b, byte_idx=256 * 6 // 8)
 
 
+def test_a_kernel_gets_the_pitch_of_columns() -> None:
+    a, b = operand(3, 160), operand(NUM_COLS, 160, "mxfp4")
+    data = np.zeros((160, 32), a.data.dtype)
+    a = dataclasses.replace(a, data=data.T[:3])
+    (family,) = plugin.opdeck_operators()
+    call = Operator(dataclasses.replace(family, rows=lambda fusions: (MN_MAJOR,)))
+    got = call(a, b, d_format="fp32", device=open_device("emulator:sm_100a"))[0, :2].tolist()
+    assert got == [160, 32]
+
+
 RIGHT = {"l": 2, "m": 130, "n": 20, "n_out": 20, "k": 160, "m_tiles": 2, "n_tiles": 1, "k_tiles": 2, "tile": 512}
 DTYPES = {"A": "fp6_e3m2", "B": "fp4_e2m1", "S": "e8m0", "D": "fp32"}
+MN_MAJOR_DTYPES = DTYPES | {"A": "fp8_e4m3"}
 Verdict = type[OpdeckError] | None
 
 
 @st.composite
-def tensors(draw: st.DrawFn) -> dict[str, TensorView]:
-    """Tensors of a right problem, each with up to one thing changed: an extent, a stride, the type, the rank."""
+def tensors(draw: st.DrawFn, dtypes: Mapping[str, str]) -> dict[str, TensorView]:
+    """Tensors of a right problem, each with up to one thing changed: an extent, strides, the type, the rank."""
     dims = dict(RIGHT)
     for name in draw(st.lists(st.sampled_from(list(RIGHT)), max_size=2)):
         dims[name] = draw(st.sampled_from([0, 1, 2, 3, 20, 32, 96, 128, 160, 512]))
@@ -89,7 +105,9 @@ def tensors(draw: st.DrawFn) -> dict[str, TensorView]:
             continue
         shape = [dims[name] for name in arg.dims]
         strides = padded_strides(shape)
-        dtype = DTYPES[arg.dtype_symbol or ""]
+        dtype = dtypes[arg.dtype_symbol or ""]
+        if arg.transposable and draw(st.booleans()):
+            strides = transposed_strides(shape)
         change = draw(st.sampled_from(["none"] * 8 + ["extent", "stride", "dtype", "rank"]))
         dim = draw(st.integers(0, len(shape) - 1))
         if change == "extent":
@@ -114,6 +132,12 @@ def padded_strides(shape: list[int]) -> list[int]:
     return steps[: len(shape)][::-1]
 
 
+def transposed_strides(shape: list[int]) -> list[int]:
+    """The same with the last dim but one side by side."""
+    *batch, columns, rows = padded_strides([*shape[:-2], shape[-1], shape[-2]])
+    return [*batch, rows, columns]
+
+
 def verdict_of_python(views: Mapping[str, TensorView], variant: Variant, device: NativeDevice) -> Verdict:
     try:
         problem = bind(spec.SCHEMA, views, None, device.target)
@@ -125,7 +149,6 @@ def verdict_of_python(views: Mapping[str, TensorView], variant: Variant, device:
 def verdict_of_c(views: Mapping[str, TensorView], variant: Variant, device: NativeDevice) -> Verdict:
     args = LaunchArgs(views, {"alpha": 1.0, "beta": 0.0}, None, (), None)
     frame = _Frame(device._ffi, spec.SCHEMA, variant, args)
-    frame.problem.variant = device._ffi.NULL
     plan: Any = device._ffi.new("opdeck_plan **")
     try:
         device.check(device._lib.opdeck_plan_create(device._ctx, frame.problem, plan))
@@ -135,10 +158,12 @@ def verdict_of_c(views: Mapping[str, TensorView], variant: Variant, device: Nati
     return None
 
 
-@settings(deadline=None, max_examples=500, suppress_health_check=[HealthCheck.function_scoped_fixture])
-@given(views=tensors())
-def test_python_and_c_agree(views: dict[str, TensorView], device: NativeDevice) -> None:
-    assert verdict_of_python(views, probe(0), device) == verdict_of_c(views, probe(0), device)
+@pytest.mark.parametrize(("row", "dtypes"), [(probe(0), DTYPES), (MN_MAJOR, MN_MAJOR_DTYPES)], ids=["k", "mn"])
+@settings(deadline=None, max_examples=300, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(data=st.data())
+def test_python_and_c_agree(row: Variant, dtypes: Mapping[str, str], data: st.DataObject, device: NativeDevice) -> None:
+    views = data.draw(tensors(dtypes))
+    assert verdict_of_python(views, row, device) == verdict_of_c(views, row, device)
 
 
 def views_of(dims: Mapping[str, int], **pitches: int) -> dict[str, TensorView]:
@@ -173,6 +198,23 @@ def test_what_is_refused(changes: dict[str, int], verdict: Verdict, device: Nati
     views = views_of(dims, **pitches)
     assert verdict_of_python(views, probe(0), device) == verdict
     assert verdict_of_c(views, probe(0), device) == verdict
+
+
+@pytest.mark.parametrize(
+    ("strides", "verdict"),
+    [
+        ((16384, 1, 144), None),
+        ((16384, 1, 136), ArgumentError),  # columns begin multiples of 16 bytes apart
+        ((16384, 1, 128), ArgumentError),  # less than M
+        ((16384, 2, 288), ArgumentError),
+        ((32768, 160, 1), Unsupported),  # K-major
+    ],
+)
+def test_which_columns_are_refused(strides: tuple[int, ...], verdict: Verdict, device: NativeDevice) -> None:
+    views = views_of(RIGHT)
+    views["a"] = views["a"]._replace(dtype="fp8_e4m3", strides=strides)
+    assert verdict_of_python(views, MN_MAJOR, device) == verdict
+    assert verdict_of_c(views, MN_MAJOR, device) == verdict
 
 
 def operand(rows: int, k: int = 64, name: str = "mxfp8_e4m3", *batch: int) -> mx.MxTensor:

@@ -4,12 +4,11 @@
 Called by: kernel.py (device code reads it at trace time); unit tests on a CPU (no CuTe DSL here).
 Source: PTX ISA 9.x, "tcgen05.mma" kinds mxf8f6f4 (K = 32), mxf4 and mxf4nvf4 (K = 64); scale factors in tensor memory
 take one 32-bit word a row and four blocks of K, in 32 lanes, repeated for the four warps.
-Limits: a CTA's tile has 128 rows; A and B K-major.
+Limits: a CTA's tile has 128 rows; A and B are K-major, or of elements of 8 bits.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -26,6 +25,7 @@ from opdeck.core.kernels.topology import (
     check_smem,
 )
 from opdeck.core.mx.formats import FORMATS
+from opdeck.core.variant import Variant
 
 CTA_M = 128
 NUM_ACCUMULATORS = 2
@@ -65,12 +65,16 @@ class Config:
     """Cluster tiles along M that run together for each N: they share B while it is in the L2 cache."""
     num_columns: int = 1
     """Columns of A B^T that the activation makes one of D of."""
+    transposed: tuple[str, ...] = ()
+    """Those of "a" and "b" that are MN-major."""
 
     @classmethod
-    def from_mapping(cls, dtypes: Mapping[str, str], config: Mapping[str, Any]) -> Config:
-        """dtypes: of the schema's type symbols A, B, S (scales) and D."""
+    def of(cls, variant: Variant) -> Config:
+        """The configuration of a row."""
+        dtypes = variant.symbol_dtypes
         block = next(row.block for row in FORMATS if row.scale_name == dtypes["S"])
-        return cls(a=dtypes["A"], b=dtypes["B"], scale=dtypes["S"], d=dtypes["D"], block_elems=block, **config)
+        rest: dict[str, Any] = dict(variant.config) | {"transposed": variant.transposed}
+        return cls(a=dtypes["A"], b=dtypes["B"], scale=dtypes["S"], d=dtypes["D"], block_elems=block, **rest)
 
     @property
     def is_4bit(self) -> bool:
@@ -234,6 +238,9 @@ class Config:
         """Raises ValueError (TopologyError, TmemError) when the configuration could not run."""
         if self.mma_m not in (128, 256) or self.mma_n not in (128, 256):
             raise ValueError(f"MMA: ({self.mma_m}, {self.mma_n}), want 128|256 rows and 128|256 columns")
+        for name in self.transposed:
+            if dtype(getattr(self, name)).bits != 8:
+                raise ValueError(f"transposed {name}: {getattr(self, name)}, want elements of 8 bits")
         if self.mma_n % self.box_acc_cols or CHUNK_COLS % self.num_columns or self.store_cols % CHUNK_COLS:
             want = f"{CHUNK_COLS} columns of D or a multiple of the {self.num_columns} columns that make one"
             raise ValueError(f"mma_n: {self.mma_n}, want {want}")

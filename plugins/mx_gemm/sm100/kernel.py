@@ -5,7 +5,7 @@ A and B along K. Wiring only.
 Called by: the variant rows of the family, through `make`.
 Source: PTX ISA 9.x, "tcgen05.mma" with block scaling; a persistent grid of clusters, in each CTA a load, an mma and
 four epilogue warps, so that the epilogue of one tile overlaps the products of the next.
-Limits: A (L, M, K) and B (L, N, K) K-major; K a positive multiple of the block; one CTA an SM.
+Limits: K a positive multiple of 32; one CTA an SM.
 """
 
 from collections.abc import Callable
@@ -51,7 +51,7 @@ def make(variant: Variant) -> Callable[..., None]:
 
     Raises: ValueError when the variant's configuration could not run.
     """
-    config = Config.from_mapping(variant.symbol_dtypes, variant.config)
+    config = Config.of(variant)
     config.check()
     gemm = MxGemm(config, variant.fusion)
 

@@ -91,10 +91,10 @@ def cta_group(config: Config) -> Any:
 
 
 def _tiled_mma(config: Config, group: Any, shape_mn: tuple[int, int]) -> Any:
-    k_major = OperandMajorMode.K
+    a_major, b_major = (OperandMajorMode.MN if name in config.transposed else OperandMajorMode.K for name in ("a", "b"))
     a, b, scale = ELEMENTS[config.a], ELEMENTS[config.b], ELEMENTS[config.scale]
     return blackwell_helpers.make_blockscaled_trivial_tiled_mma(
-        a, b, k_major, k_major, scale, config.block_elems, group, shape_mn
+        a, b, a_major, b_major, scale, config.block_elems, group, shape_mn
     )
 
 

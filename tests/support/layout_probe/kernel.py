@@ -26,7 +26,8 @@ def make(variant: Variant) -> Callable[..., None]:
             a_bytes = cute.make_tensor(cute.recast_ptr(a.iterator, dtype=Uint8), cute.make_layout(1 << 20))
             has_c = Int32(c.iterator.toint() != 0)
             alpha, beta = scalars
-            numbers = (a.shape[2], a.stride[1], a_scale.shape[1], a_scale.shape[2], b.stride[1], alpha, beta, has_c)
+            a_pitch = a.stride[2 if "a" in variant.transposed else 1]
+            numbers = (a.shape[2], a_pitch, a_scale.shape[1], a_scale.shape[2], b.stride[1], alpha, beta, has_c)
             for i, number in enumerate(numbers):
                 d[0, 0, i] = Float32(number)
             d[0, 0, len(numbers)] = Float32(Int32(a_bytes[byte_idx]))
