@@ -1,10 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
 """quantize.py: numbers to block-scaled tensors and back.
 
-Who calls it: users, the command line, the tests. The arithmetic is numpy's, in float64, whatever library the array is
-of: a tensor on a GPU travels to the host and back.
+Who calls it: users, the command line, the tests. The arithmetic is numpy's, whatever library the array is of: a tensor
+on a GPU travels to the host and back.
 Source: OCP Microscaling specification 1.0, section 6.3, for formats with E8M0 scales; for NVFP4 the scale of the tensor
-is amax / (6 * 448), that of a block the e4m3 nearest to its amax / 6 in units of it.
+is amax / (6 * 448), that of a block the e4m3 nearest to its amax / 6 in units of it. Quotients are products with the
+reciprocal, each rounded to fp32, as a GPU forms them: kernels that quantise agree with this bit for bit.
 """
 
 from __future__ import annotations
@@ -25,17 +26,20 @@ from opdeck.core.packing import pack
 Array = npt.NDArray[Any]
 
 ROUNDINGS = ("floor", "ceil")
+SOURCE_DTYPES = ("fp32", "fp16", "bf16")
 _E8M0_BIAS = 127
-_E8M0_NAN = 255
 _E4M3_MAX = float(ml_dtypes.finfo(ml_dtypes.float8_e4m3fn).max)
+_NVFP4_MAX = float(ml_dtypes.finfo(ml_dtypes.float4_e2m1fn).max) * _E4M3_MAX
+_MIN_NORMAL, _MAX = float(np.finfo(np.float32).tiny), float(np.finfo(np.float32).max)
 
 
-def quantize(x: Any, format: str | MxFormat, rounding: str = "floor") -> MxTensor:
+def quantize(x: Any, format: str | MxFormat, rounding: str = "floor", global_scale: float | None = None) -> MxTensor:
     """The block-scaled tensor nearest to x: (rows, K) or (batch, rows, K), K a multiple of 32.
 
     x: fp32, fp16 or bf16, of numpy or torch; the result is of the same library and device.
     rounding: of block scales. "floor" is the standards' own: a power of two scale is rounded down (OCP), so that the
     largest elements of a block may saturate, an e4m3 scale to nearest; "ceil" rounds scales up, so that none does.
+    global_scale: of NVFP4, a positive normal number of fp32; None is that of x, as `global_scale` has it.
     Elements are rounded to nearest even and saturate. A block of zeros has the scale byte 0; one with a NaN or an
     infinity has a NaN scale and elements 0.
 
@@ -45,18 +49,59 @@ def quantize(x: Any, format: str | MxFormat, rounding: str = "floor") -> MxTenso
     if rounding not in ROUNDINGS:
         raise ArgumentError("rounding", repr(rounding), "|".join(ROUNDINGS))
     view = arrays.view(x, "x")
-    if view.dtype not in ("fp32", "fp16", "bf16"):
-        raise ArgumentTypeError("x", f"dtype {view.dtype}", "fp32|fp16|bf16")
+    if view.dtype not in SOURCE_DTYPES:
+        raise ArgumentTypeError("x", f"dtype {view.dtype}", "|".join(SOURCE_DTYPES))
     if len(view.shape) not in (2, 3) or view.shape[-1] == 0 or view.shape[-1] % K_MULTIPLE:
         raise ArgumentError("x", f"shape {view.shape}", f"(rows, K) or (batch, rows, K), K a multiple of {K_MULTIPLE}")
-    values = transfer.to_numpy(x).astype(np.float64)
-    blocks = values.reshape(*values.shape[:-1], -1, row.block)
-    amax = np.abs(blocks).max(axis=-1)  # NaN or infinite where the block has one
-    global_scale = _global_scale(amax) if row.has_global_scale else 1.0
-    codes, scales = (_e4m3_scales if row.has_global_scale else _e8m0_scales)(amax / global_scale, row, rounding)
-    elements = _elements(blocks, scales * global_scale, row).reshape(values.shape)
-    data = transfer.to_library(_in_rows(elements, row), x)
-    return MxTensor(row, data, transfer.to_library(tile_scales(codes), x), values.shape, global_scale)
+    values = transfer.to_numpy(x).astype(np.float32)
+    unit = checked_global_scale(row, global_scale, values)
+    data, scales = encoded(values, row, rounding, unit)
+    return MxTensor(row, transfer.to_library(data, x), transfer.to_library(scales, x), values.shape, unit)
+
+
+def global_scale(x: Any) -> float:
+    """The fp32 number that NVFP4 multiplies the whole of x with: amax / (6 * 448), 1 where x is zero, never subnormal.
+
+    x: an array of numpy or torch; what is not finite does not count. On a GPU it waits for x.
+    """
+    if arrays.is_torch(x):
+        import torch
+
+        magnitudes = torch.where(x.isfinite(), x.abs(), 0.0)
+        return _global_scale_of(float(magnitudes.max()) if magnitudes.numel() else 0.0)
+    magnitudes = np.abs(np.asarray(x).astype(np.float32))
+    return _global_scale_of(float(magnitudes.max(where=np.isfinite(magnitudes), initial=0.0)))
+
+
+def checked_global_scale(row: MxFormat, given: float | None, x: Any) -> float:
+    """The scale of a tensor: the given one, that of x, or 1 for formats that have none.
+
+    Raises: ArgumentError.
+    """
+    if not row.has_global_scale:
+        if given not in (None, 1.0):
+            raise ArgumentError("global_scale", given, f"None: {row.name} has none")
+        return 1.0
+    if given is None:
+        return global_scale(x)
+    if not _MIN_NORMAL <= given <= _MAX:
+        raise ArgumentError("global_scale", given, "a positive normal number of fp32")
+    return float(np.float32(given))
+
+
+def encoded(values: npt.NDArray[np.float32], row: MxFormat, rounding: str, unit: float) -> tuple[Array, Array]:
+    """Elements, packed where they are under a byte, and tiles of scales of fp32 values (..., rows, K) over `unit`."""
+    with np.errstate(over="ignore", under="ignore", invalid="ignore"):
+        blocks = (values * (np.float32(1.0) / np.float32(unit))).reshape(*values.shape[:-1], -1, row.block)
+        is_finite = np.isfinite(values).reshape(blocks.shape).all(axis=-1)
+        amax = np.where(is_finite, np.abs(blocks).max(axis=-1), np.float32(0.0))
+        codes, inverses = (_e4m3_scales if row.has_global_scale else _e8m0_scales)(amax, row, rounding)
+        is_used = is_finite & (inverses > 0.0)
+        scaled_blocks = np.where(is_used[..., None], blocks * inverses[..., None], np.float32(0.0))
+    elements = np.clip(scaled_blocks, -row.max_normal, row.max_normal).astype(row.element.numpy)
+    nan = np.array(np.nan).astype(row.scale.numpy).view(np.uint8) & (0xFF if row.scale_name == "e8m0" else 0x7F)
+    scales = np.where(is_finite, codes, nan).astype(np.uint8).view(row.scale.numpy)
+    return _in_rows(elements.reshape(values.shape), row), tile_scales(scales)
 
 
 def dequantize(tensor: MxTensor) -> Any:
@@ -79,45 +124,28 @@ def scaled(elements: Array, scale_tiles: Array, block: int) -> npt.NDArray[np.fl
     return values
 
 
-def _global_scale(amax: Array) -> float:
-    """The fp32 scale of a tensor, from the largest magnitudes of its blocks."""
-    finite = amax[np.isfinite(amax)]
-    largest = float(finite.max()) if finite.size else 0.0
-    scale = float(np.float32(largest / (float(ml_dtypes.finfo(ml_dtypes.float4_e2m1fn).max) * _E4M3_MAX)))
-    return scale if scale > 0.0 else 1.0
+def _global_scale_of(amax: float) -> float:
+    return float(np.float32(max(amax / _NVFP4_MAX, _MIN_NORMAL))) if amax > 0.0 else 1.0
 
 
 def _e8m0_scales(amax: Array, row: MxFormat, rounding: str) -> tuple[Array, Array]:
-    """Scale bytes of blocks, as e8m0, and their values."""
-    is_finite = np.isfinite(amax)
-    known = np.where(is_finite, amax, 0.0)
-    exponents = np.frexp(known)[1] - 1 - row.emax
+    """Scale bytes of blocks, and the reciprocals of their values, in fp32."""
+    exponents = np.frexp(amax)[1] - 1 - row.emax
     if rounding == "ceil":
-        exponents += known > np.ldexp(row.max_normal, exponents)
-    exponents = np.where(known > 0.0, np.clip(exponents, -_E8M0_BIAS, _E8M0_BIAS), -_E8M0_BIAS)
-    codes = np.where(is_finite, exponents + _E8M0_BIAS, _E8M0_NAN).astype(np.uint8)
-    return codes.view(row.scale.numpy), np.where(is_finite, np.ldexp(1.0, exponents), np.nan)
+        exponents += amax.astype(np.float64) > np.ldexp(row.max_normal, exponents)
+    exponents = np.where(amax > 0.0, np.clip(exponents, -_E8M0_BIAS, _E8M0_BIAS), -_E8M0_BIAS)
+    return exponents + _E8M0_BIAS, np.ldexp(np.float32(1.0), -exponents)
 
 
 def _e4m3_scales(amax: Array, row: MxFormat, rounding: str) -> tuple[Array, Array]:
-    """The same as e4m3, never negative; NaN where amax is not finite."""
-    is_finite = np.isfinite(amax)
-    wanted = np.where(is_finite, amax, 0.0) / row.max_normal
-    codes = np.minimum(wanted, _E4M3_MAX).astype(row.scale.numpy).view(np.uint8)
+    """The same of e4m3 scales, never negative; 0 in the place of 1 / 0."""
+    wanted = np.minimum(amax * (np.float32(1.0) / np.float32(row.max_normal)), np.float32(_E4M3_MAX))
+    codes = wanted.astype(row.scale.numpy).view(np.uint8)
     if rounding == "ceil":
-        is_low = codes.view(row.scale.numpy).astype(np.float64) < np.minimum(wanted, _E4M3_MAX)
+        is_low = codes.view(row.scale.numpy).astype(np.float32) < wanted
         codes = codes + is_low.astype(np.uint8)  # positive codes are in the order of their values
-    nan = np.array(np.nan).astype(row.scale.numpy).view(np.uint8) & 0x7F
-    scales = np.where(is_finite, codes, nan).astype(np.uint8).view(row.scale.numpy)
-    return scales, scales.astype(np.float64)
-
-
-def _elements(blocks: Array, scales: Array, row: MxFormat) -> Array:
-    """blocks / scales, rounded to elements; 0 where a scale is 0 or NaN."""
-    is_used = (scales > 0.0)[..., None]
-    divisors = np.where(is_used, scales[..., None], 1.0)
-    quotients = np.where(is_used, blocks, 0.0) / divisors
-    return np.clip(quotients, -row.max_normal, row.max_normal).astype(row.element.numpy)
+    scales = codes.view(row.scale.numpy).astype(np.float32)
+    return codes, np.divide(np.float32(1.0), scales, out=np.zeros_like(scales), where=scales > 0.0)
 
 
 def _in_rows(elements: Array, row: MxFormat) -> Array:
