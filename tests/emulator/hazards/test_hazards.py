@@ -7,6 +7,7 @@ The kernels are ptx/*.ptx. Their comments say how a line may be spoilt, or mende
     LINE // strict: KIND              without it, a hazard of that kind at the strict level; below, nothing
     LINE // dropped: OTHER -> KIND    with OTHER in its place
     // wrong: LINE -> KIND            with this line added
+    // strictly wrong: LINE -> KIND   with this line added, at the strict level; below, nothing
     ... // enough: OTHER              OTHER in its place does as well
     LINE // redundant                 without it, every access is ordered as before: the fingerprint stays
     LINE // harmless                  without it, some are not, but nothing is wrong: the fingerprint changes
@@ -52,6 +53,7 @@ SHAPES = {  # CTAs, threads of a CTA, CTAs of a cluster
     "cluster": (2, 32, 2),
     "cluster_init": (2, 32, 2),
     "global": (2, 32, 1),
+    "global_reads": (3, 32, 1),
     "tmem": (1, 256, 1),
     "mma": (1, 128, 1),
     "wgmma": (1, 128, 1),
@@ -87,6 +89,9 @@ def spoilt(lines: list[str], idx: int) -> Iterator[tuple[str, str, int, str]]:
             yield f"line {idx + 1} dropped: {match[1]}", match[1], ON, match[2]
         elif match := re.fullmatch(r"wrong: (.*) -> (\S+)", note):
             yield f"line {idx + 1} added: {match[1]}", match[1], ON, match[2]
+        elif match := re.fullmatch(r"strictly wrong: (.*) -> (\S+)", note):
+            yield f"harmless line {idx + 1} added: {match[1]}", match[1], ON, ""
+            yield f"line {idx + 1} added: {match[1]}", match[1], STRICT, match[2]
         elif note in ("redundant", "harmless"):
             yield f"{note} line {idx + 1}: {code.strip()}", "", ON, ""
         elif match := re.fullmatch(r"enough: (.*)", note):

@@ -5,6 +5,12 @@
 
 namespace opdeck::emu {
 
+Touch Touch::of_set(uint32_t set_idx) {
+  if (set_idx > Epoch::kMaxTime)
+    throw EmulatorError(Fault::failed, "hazard checks: too many unordered reads of one memory");
+  return {Epoch(Epoch::kReadSet, set_idx), {}};
+}
+
 AgentId AgentTable::find_or_add(AgentKind kind, uint32_t rank, uint32_t warp_idx, uint32_t key) {
   const auto [it, is_new] = ids_.try_emplace(std::make_tuple(kind, rank, warp_idx, key), size());
   if (!is_new) return it->second;

@@ -78,15 +78,27 @@ class Site {
   constexpr uint32_t warp_idx() const { return bits_ >> 20 & (kMaxWarps - 1); }
   constexpr uint32_t rank() const { return bits_ >> 25 & (kMaxRanks - 1); }
   constexpr bool has(uint32_t flag) const { return (bits_ & flag) != 0; }
+  constexpr bool operator==(const Site&) const = default;
 
  private:
   uint32_t bits_ = 0;
 };
 
+// An access: when and where. Or, as the reads of a granule, the number of a set of them (read_sets.h).
+struct Touch {
+  Epoch epoch;
+  Site site;
+
+  static Touch of_set(uint32_t set_idx);
+  bool is_set() const { return epoch.agent() == Epoch::kReadSet; }
+  uint32_t set_idx() const { return epoch.time(); }
+  bool is_of_moment(const Touch& other) const { return epoch == other.epoch; }
+  bool operator==(const Touch&) const = default;
+};
+
 // Who wrote a granule of memory last, and who has read it since.
 struct ShadowCell {
-  Epoch write, read;
-  Site write_site, read_site;
+  Touch write, read;
 };
 
 // One access as the shadow memory sees it.

@@ -19,7 +19,7 @@ class Epoch {
   static constexpr uint32_t kTimeBits = 20;
   static constexpr uint32_t kMaxTime = (1u << kTimeBits) - 1;
   static constexpr AgentId kMaxAgents = (1u << (32 - kTimeBits)) - 1;
-  static constexpr AgentId kReadSet = kMaxAgents;  // no agent: `time` names a set of reads (shadow.h)
+  static constexpr AgentId kReadSet = kMaxAgents;  // no agent: `time` names a set of reads (read_sets.h)
 
   constexpr Epoch() = default;
   constexpr Epoch(AgentId agent, uint32_t time) : bits_(agent << kTimeBits | time) {}

@@ -71,7 +71,7 @@ class ClusterHazards {
   void fence_after_thread_sync(Warp& warp);
 
   // ---- global memory (global_access.cpp)
-  void access_global(Warp& warp, uint64_t address, uint32_t num_bytes, AccessMode mode);
+  void access_global(Warp& warp, const GlobalRange& range, AccessMode mode);
   void read_global_bulk(Warp& warp, uint32_t mbarrier, uint64_t address, uint64_t num_bytes);  // behind its load_bulk
   // Behind its store_bulk; flags: Site::kStrong for a reduction.
   void write_global_bulk(Warp& warp, uint32_t lane, uint64_t address, uint64_t num_bytes, uint32_t flags);
@@ -172,10 +172,6 @@ class ClusterHazards {
     Knowledge& released(uint64_t generation);  // what its arrivals pass on
     const Knowledge& of(uint64_t generation) const { return passed[generation & 1]; }
   };
-  struct Touch {
-    Epoch epoch;
-    Site site;
-  };
   struct MbarrierState {
     SyncPoint sync;
     uint64_t generation = 0;
@@ -228,8 +224,11 @@ class ClusterHazards {
   void release_shared_flag(Warp& warp, uint32_t address, AccessMode mode);
   void acquire_global_flag(Warp& warp, uint64_t address);
   void release_global_flag(Warp& warp, uint64_t address);
-  Conflict::Why against_global(Epoch other, Site other_site, uint32_t cluster, const Actor& actor, bool needs_fence) const;
-  void global_range(const Actor& actor, uint64_t address, uint64_t num_bytes, bool writes);
+  bool is_after(const Actor& actor, const GlobalTouch& other) const;
+  Conflict::Why against_global_write(const GlobalTouch& write, const Actor& actor) const;
+  Conflict::Why against_global_writes(const GlobalTouch& write, uint64_t at, const GlobalRange& range, const Actor& actor) const;
+  void read_global(const Actor& actor, const GlobalRange& range);
+  void write_global(const Actor& actor, const GlobalRange& range);
   void check_exit_of_copies(const Knowledge& everything) const;
   void check_exit_of_peers() const;
   void check_register_counts() const;
@@ -251,8 +250,7 @@ class ClusterHazards {
   [[noreturn]] void fail(const std::string& kind, const std::string& text) const;
   [[noreturn]] void fail_wgmma_register(const std::string& kind, uint32_t place, const std::string& text) const;
   void hold_wgmma_registers(Warp& warp, Epoch now);
-  [[noreturn]] void fail_global(Conflict::Why why, uint64_t address, Epoch other, Site site, uint32_t cluster, bool writes,
-                                bool other_writes) const;
+  [[noreturn]] void fail_global(const Conflict& conflict, const GlobalTouch& other, uint64_t address, bool writes) const;
 
   Launch& launch_;
   Cluster& cluster_;

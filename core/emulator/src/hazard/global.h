@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// Shadow of global memory over one launch: last write and last read of each granule, and the flags (atomics, volatile,
-// relaxed, acquire, release) through which CTAs synchronise. Owned by machine/launch.h; used by global_access.cpp.
+// Shadow of global memory over one launch: the last write of each granule and the reads since (read_sets.h), and the flags
+// (atomics, volatile, relaxed, acquire, release) through which CTAs synchronise. Owned by machine/launch.h; used by
+// global_access.cpp.
 // Within a cluster, accesses are ordered by its agents' clocks. A cluster as a whole is ordered after another when it
 // acquired a flag that the other one had released. Every strong read acquires and every strong write releases.
-// Limits: of a granule's reads the last one is kept; accesses after the release of a flag count as released with it.
+// Limits: accesses after the release of a flag count as released with it.
 #pragma once
 
 #include <array>
@@ -11,7 +12,7 @@
 #include <unordered_map>
 #include <vector>
 
-#include "agent.h"
+#include "read_sets.h"
 
 namespace opdeck::emu {
 
@@ -31,9 +32,29 @@ class ClusterSet {
   std::vector<uint64_t> words_;
 };
 
+// An access of global memory. Agents and times are those of its cluster.
+struct GlobalTouch {
+  Epoch epoch;
+  Site site;
+  uint32_t cluster = 0;     // of a set of reads, its number
+  uint32_t elem_bytes = 0;  // of a store by threads; 0: another access
+
+  static GlobalTouch of_set(uint32_t set_idx) { return {Epoch(Epoch::kReadSet, 0), {}, set_idx, 0}; }
+  bool is_set() const { return epoch.agent() == Epoch::kReadSet; }
+  uint32_t set_idx() const { return cluster; }
+  bool is_of_moment(const GlobalTouch& other) const { return epoch == other.epoch && cluster == other.cluster; }
+  bool operator==(const GlobalTouch&) const = default;
+};
+
 struct GlobalCell {
-  ShadowCell access;
-  uint32_t write_cluster = 0, read_cluster = 0;
+  GlobalTouch write, read;
+};
+
+// What an access covers. stored: what a store by threads will write there, in elements of elem_bytes; NULL: another access.
+struct GlobalRange {
+  uint64_t address = 0, num_bytes = 0;
+  const uint8_t* stored = nullptr;
+  uint32_t elem_bytes = 0;
 };
 
 // What a flag passes on: all that the last cluster to release it knew, and the clusters ordered before.
@@ -54,11 +75,14 @@ class GlobalHazards {
   }
   const std::array<uint32_t, 3>& first_cta(uint32_t cluster) const { return first_ctas_[cluster]; }
   GlobalFlag& flag(uint64_t address) { return flags_[address / 4]; }
+  ReadSets<GlobalTouch>& reads() { return reads_; }
+  uint32_t granule_bytes() const { return granule_bytes_; }
 
   // visit(cell, address) for each granule of the range.
   template <class Visit>
-  void for_each_cell(uint64_t address, uint64_t num_bytes, Visit&& visit) {
-    for (uint64_t i = address / granule_bytes_; i <= (address + num_bytes - 1) / granule_bytes_; ++i)
+  void for_each_cell(const GlobalRange& range, Visit&& visit) {
+    const uint64_t end = (range.address + range.num_bytes - 1) / granule_bytes_ + 1;
+    for (uint64_t i = range.address / granule_bytes_; i < end; ++i)
       visit(page(i / kPageCells)[i % kPageCells], i * granule_bytes_);
   }
 
@@ -78,6 +102,7 @@ class GlobalHazards {
   std::vector<std::array<uint32_t, 3>> first_ctas_;
   std::unordered_map<uint64_t, std::unique_ptr<Page>> pages_;
   std::unordered_map<uint64_t, GlobalFlag> flags_;
+  ReadSets<GlobalTouch> reads_;
   uint64_t last_idx_ = 0;
   Page* last_ = nullptr;
 };

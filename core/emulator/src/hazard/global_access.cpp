@@ -1,5 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Accesses of global memory that a launch may write, and synchronisation through flags in global and shared memory.
+#include <cstring>
+
 #include "../machine/error.h"
 #include "detector.h"
 
@@ -47,73 +49,107 @@ void ClusterHazards::release_global_flag(Warp& warp, uint64_t address) {
   seal(state(warp));
 }
 
-void ClusterHazards::access_global(Warp& warp, uint64_t address, uint32_t num_bytes, AccessMode mode) {
+void ClusterHazards::access_global(Warp& warp, const GlobalRange& range, AccessMode mode) {
   const bool weak = mode == AccessMode::read || mode == AccessMode::write;
-  if (reads_flag(mode)) acquire_global_flag(warp, address);
+  if (reads_flag(mode)) acquire_global_flag(warp, range.address);
   const Actor actor = actor_of(warp, weak ? 0 : Site::kStrong);
-  global_range(actor, address, num_bytes, mode != AccessMode::read && mode != AccessMode::strong_read);
-  if (writes_flag(mode)) release_global_flag(warp, address);
+  if (mode == AccessMode::read || mode == AccessMode::strong_read)
+    read_global(actor, range);
+  else
+    write_global(actor, range);
+  if (writes_flag(mode)) release_global_flag(warp, range.address);
 }
 
 void ClusterHazards::read_global_bulk(Warp& warp, uint32_t mbarrier_address, uint64_t address, uint64_t num_bytes) {
   const AgentId agent = agents_.find_or_add(AgentKind::bulk_load, shared_rank(mbarrier_address), 0, mbarrier_address);
-  global_range({agents_.current(agent), &state(warp).knows, false, true, site(warp)}, address, num_bytes, false);
+  read_global({agents_.current(agent), &state(warp).knows, false, true, site(warp)}, {address, num_bytes});
 }
 
 void ClusterHazards::write_global_bulk(Warp& warp, uint32_t lane, uint64_t address, uint64_t num_bytes, uint32_t flags) {
   const AgentId agent = state(warp).bulk[lane].writer;
-  global_range({agents_.current(agent), &state(warp).knows, true, true, site(warp, flags)}, address, num_bytes, true);
+  write_global({agents_.current(agent), &state(warp).knows, true, true, site(warp, flags)}, {address, num_bytes});
 }
 
-Conflict::Why ClusterHazards::against_global(Epoch other, Site other_site, uint32_t cluster, const Actor& actor,
-                                             bool needs_fence) const {
-  if (other.empty() || (other_site.has(Site::kStrong) && actor.site.has(Site::kStrong))) return Conflict::Why::none;
-  if (cluster != cluster_idx_) return earlier_clusters_.has(cluster) ? Conflict::Why::none : Conflict::Why::unordered;
-  if (!(actor.in_order && other.agent() == actor.now.agent()) && !actor.knows->all.covers(other))
-    return Conflict::Why::unordered;
-  const bool crosses = needs_fence && actor.async_proxy && agents_[other.agent()].is_generic();
-  return crosses && !actor.knows->fenced.covers(other) ? Conflict::Why::unfenced : Conflict::Why::none;
+bool ClusterHazards::is_after(const Actor& actor, const GlobalTouch& other) const {
+  return other.cluster == cluster_idx_ ? actor.is_after(other.epoch) : earlier_clusters_.has(other.cluster);
 }
 
-void ClusterHazards::global_range(const Actor& actor, uint64_t address, uint64_t num_bytes, bool writes) {
-  if (num_bytes == 0) return;
-  note(actor, mix_bits(address - launch_.memory.base_of(address)) + (num_bytes << 1) + static_cast<uint32_t>(writes));
-  launch_.grid.global_hazards->for_each_cell(address, num_bytes, [&](GlobalCell& cell, uint64_t at) {
-    ShadowCell& access = cell.access;
-    Conflict::Why why = against_global(access.write, access.write_site, cell.write_cluster, actor, true);
-    if (why != Conflict::Why::none) fail_global(why, at, access.write, access.write_site, cell.write_cluster, writes, true);
-    if (!writes) {
-      access.read = actor.now;
-      access.read_site = actor.site;
-      cell.read_cluster = cluster_idx_;
-      return;
-    }
-    why = against_global(access.read, access.read_site, cell.read_cluster, actor, false);
-    if (why != Conflict::Why::none) fail_global(why, at, access.read, access.read_site, cell.read_cluster, writes, false);
-    access.read = Epoch();
-    access.write = actor.now;
-    access.write_site = actor.site;
-    cell.write_cluster = cluster_idx_;
+Conflict::Why ClusterHazards::against_global_write(const GlobalTouch& write, const Actor& actor) const {
+  if (write.epoch.empty() || (write.site.has(Site::kStrong) && actor.site.has(Site::kStrong))) return Conflict::Why::none;
+  if (!is_after(actor, write)) return Conflict::Why::unordered;
+  if (write.cluster != cluster_idx_) return Conflict::Why::none;
+  const bool crosses = actor.async_proxy && agents_[write.epoch.agent()].is_generic();
+  return crosses && !actor.knows->fenced.covers(write.epoch) ? Conflict::Why::unfenced : Conflict::Why::none;
+}
+
+void ClusterHazards::read_global(const Actor& actor, const GlobalRange& range) {
+  if (range.num_bytes == 0) return;
+  note(actor, mix_bits(range.address - launch_.memory.base_of(range.address)) + (range.num_bytes << 1));
+  GlobalHazards& global = *launch_.grid.global_hazards;
+  const GlobalTouch touch{actor.now, actor.site, cluster_idx_, 0};
+  const auto replaces = [&](const GlobalTouch& earlier) {
+    return earlier.cluster == cluster_idx_ && actor.is_after(earlier.epoch);
+  };
+  global.for_each_cell(range, [&](GlobalCell& cell, uint64_t at) {
+    const Conflict::Why why = against_global_write(cell.write, actor);
+    if (why != Conflict::Why::none) fail_global({why, 0, {}, true}, cell.write, at, false);
+    global.reads().add(cell.read, touch, replaces);
   });
 }
 
-void ClusterHazards::fail_global(Conflict::Why why, uint64_t address, Epoch other, Site site, uint32_t cluster, bool writes,
-                                 bool other_writes) const {
+// Two stores by threads of one size, to one address, that no synchronisation orders: the memory model says that one of
+// them comes last, so where both store the same nothing is undefined.
+Conflict::Why ClusterHazards::against_global_writes(const GlobalTouch& write, uint64_t at, const GlobalRange& range,
+                                                    const Actor& actor) const {
+  const Conflict::Why why = against_global_write(write, actor);
+  if (why != Conflict::Why::unordered || range.stored == nullptr || write.elem_bytes != range.elem_bytes) return why;
+  const uint8_t* const stored = range.stored + (at - range.address);
+  if (std::memcmp(reinterpret_cast<const void*>(at), stored, launch_.grid.global_hazards->granule_bytes()) != 0) return why;
+  return level_ == HazardLevel::strict ? Conflict::Why::equal_values : Conflict::Why::none;
+}
+
+void ClusterHazards::write_global(const Actor& actor, const GlobalRange& range) {
+  if (range.num_bytes == 0) return;
+  note(actor, mix_bits(range.address - launch_.memory.base_of(range.address)) + (range.num_bytes << 1) + 1);
+  GlobalHazards& global = *launch_.grid.global_hazards;
+  const GlobalTouch touch{actor.now, actor.site, cluster_idx_, range.elem_bytes};
+  const auto races = [&](const GlobalTouch& read) {
+    return !(read.site.has(Site::kStrong) && actor.site.has(Site::kStrong)) && !is_after(actor, read);
+  };
+  GlobalTouch passed;  // neighbours mostly have the same reads
+  global.for_each_cell(range, [&](GlobalCell& cell, uint64_t at) {
+    const Conflict::Why why = against_global_writes(cell.write, at, range, actor);
+    if (why != Conflict::Why::none) fail_global({why, 0, {}, true}, cell.write, at, true);
+    if (!cell.read.epoch.empty()) {
+      if (cell.read != passed)
+        if (const GlobalTouch* read = global.reads().find(cell.read, races))
+          fail_global({Conflict::Why::unordered, 0, {}, false}, *read, at, true);
+      passed = cell.read.is_set() ? GlobalTouch() : cell.read;
+      global.reads().drop(cell.read);
+    }
+    cell.write = touch;
+  });
+}
+
+void ClusterHazards::fail_global(const Conflict& conflict, const GlobalTouch& other, uint64_t address, bool writes) const {
   std::string text = std::string("this ") + (writes ? "write" : "read") + " of " + launch_.memory.describe(address);
   std::string by = " by ";
-  if (cluster == cluster_idx_) {
-    by += describe(other, site);
+  if (other.cluster == cluster_idx_) {
+    by += describe(other.epoch, other.site);
   } else {
-    const auto& first = launch_.grid.global_hazards->first_cta(cluster);
-    const SourcePlace& place = launch_.program.places[site.op_idx()];
-    by += "`" + place.text + "` at " + place.line_text() + " of warp " + std::to_string(site.warp_idx()) +
-          ", CTA " + std::to_string(site.rank()) + " of the cluster at (" + std::to_string(first[0]) + ", " +
+    const auto& first = launch_.grid.global_hazards->first_cta(other.cluster);
+    const SourcePlace& place = launch_.program.places[other.site.op_idx()];
+    by += "`" + place.text + "` at " + place.line_text() + " of warp " + std::to_string(other.site.warp_idx()) +
+          ", CTA " + std::to_string(other.site.rank()) + " of the cluster at (" + std::to_string(first[0]) + ", " +
           std::to_string(first[1]) + ", " + std::to_string(first[2]) + ")";
   }
-  if (why == Conflict::Why::unfenced)
+  if (conflict.why == Conflict::Why::unfenced)
     fail("missing-proxy-fence", text + " by the async proxy is ordered after the write" + by +
                                     ", but no fence.proxy.async is between");
-  fail("global-race", text + " is not ordered after the " + (other_writes ? "write" : "read") + by);
+  const std::string race = text + " is not ordered after the " + (conflict.other_writes ? "write" : "read") + by;
+  if (conflict.why == Conflict::Why::equal_values)
+    fail("global-race-equal-values", race + ", which wrote the same value");
+  fail("global-race", race);
 }
 
 }  // namespace opdeck::emu

@@ -52,15 +52,15 @@ std::string ClusterHazards::conflict_kind(const Conflict& conflict, const Actor&
   if (conflict.why == Conflict::Why::mbarrier) return "mbarrier-overwritten";
   if (conflict.why == Conflict::Why::uninitialized) return shared ? "uninitialized-shared" : "uninitialized-tmem";
   if (shared)
-    return rank != actor.site.rank() || rank != conflict.other_site.rank() ? "distributed-shared-race" : "shared-race";
+    return rank != actor.site.rank() || rank != conflict.other.site.rank() ? "distributed-shared-race" : "shared-race";
   // The other access's own warp does not know that it has ended: it is not waited for at all.
-  const AgentKind kind = agents_[conflict.other.agent()].kind;
-  const Site& site = conflict.other_site;
+  const AgentKind kind = agents_[conflict.other.epoch.agent()].kind;
+  const Site& site = conflict.other.site;
   const WarpState& issuer = warps_[site.rank() * num_warps_ + site.warp_idx()];
-  const bool awaited = tensor_order(issuer).covers(conflict.other);
+  const bool awaited = tensor_order(issuer).covers(conflict.other.epoch);
   if (kind == AgentKind::tmem_store && !awaited) return "missing-wait-st";
   if (kind == AgentKind::tmem_load && !awaited) return "missing-wait-ld";
-  return actor.knows->all.covers(conflict.other) ? "missing-tensor-fence" : "tmem-race";
+  return actor.knows->all.covers(conflict.other.epoch) ? "missing-tensor-fence" : "tmem-race";
 }
 
 void ClusterHazards::fail_allocation(const Actor& actor, uint32_t rank, uint32_t column, const Touch& allocation) const {
@@ -74,7 +74,7 @@ void ClusterHazards::fail(const Conflict& conflict, const Actor& actor, Memory m
   const std::string place = place_text(memory, rank, conflict.cell_idx);
   std::string text = std::string("this ") + (writes ? "write" : "read") + " of " + place;
   if (conflict.why == Conflict::Why::uninitialized) fail(kind, text + " finds what nobody has written");
-  const std::string other = describe(conflict.other, conflict.other_site);
+  const std::string other = describe(conflict.other.epoch, conflict.other.site);
   if (conflict.why == Conflict::Why::mbarrier) fail(kind, text + " touches the mbarrier initialised by " + other);
   if (conflict.why == Conflict::Why::unfenced)
     fail(kind, text + " by the async proxy is ordered after the write by " + other + ", but no fence.proxy.async is between");

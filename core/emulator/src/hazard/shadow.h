@@ -1,22 +1,21 @@
 // SPDX-License-Identifier: Apache-2.0
-// Shadow memory: for each granule of a memory who wrote it last and who has read it since. One rule for shared, tensor and
-// global memory. Used by detector.cpp and global.cpp.
+// Shadow memory: for each granule of a memory who wrote it last and who has read it since. Shared and tensor
+// memory; global.h is that of global memory. Used by detector.h.
 // Limits: the last reads that are not ordered among themselves are all kept, so nothing is forgotten.
 #pragma once
 
 #include <cstddef>
 #include <vector>
 
-#include "agent.h"
+#include "read_sets.h"
 
 namespace opdeck::emu {
 
 struct Conflict {
-  enum class Why : uint8_t { none, unordered, unfenced, uninitialized, mbarrier };
+  enum class Why : uint8_t { none, unordered, equal_values, unfenced, uninitialized, mbarrier };
   Why why = Why::none;
   size_t cell_idx = 0;
-  Epoch other;
-  Site other_site;
+  Touch other;
   bool other_writes = false;
   explicit operator bool() const { return why != Why::none; }
 };
@@ -33,19 +32,13 @@ class Shadow {
   size_t size() const { return cells_.size(); }
 
  private:
-  struct Read {
-    Epoch epoch;
-    Site site;
-  };
   Conflict::Why against_write(const ShadowCell& cell, const Actor& actor) const;
   void add_read(ShadowCell& cell, const Actor& actor);
-  Conflict against_reads(const ShadowCell& cell, const Actor& actor) const;
-  void drop_reads(ShadowCell& cell);
+  const Touch* racing_read(const ShadowCell& cell, const Actor& actor) const;
 
   const AgentTable& agents_;
   std::vector<ShadowCell> cells_;
-  std::vector<std::vector<Read>> read_sets_;
-  std::vector<uint32_t> free_read_sets_;
+  ReadSets<Touch> reads_;
 };
 
 }  // namespace opdeck::emu

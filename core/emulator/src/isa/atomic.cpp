@@ -108,8 +108,8 @@ Flow run_atomic(Warp& warp, const Op& op) {
   for_each_lane(warp.mask, [&](uint32_t lane) {
     const uint64_t address = lane_address(warp, op, lane, detail.address_is_32_bits);
     check_alignment(address, total);
-    uint8_t* const memory = memory_pointer(warp, lane, detail.space, address, total, Access::read_write,
-                                           detail.returns ? Ordering::strong : Ordering::weak);
+    uint8_t* const memory = memory_pointer(warp, lane, {detail.space, address, total, Access::read_write,
+                                                         detail.returns ? Ordering::strong : Ordering::weak});
     for (size_t e = 0; e < detail.operand_rows.size(); ++e) {
       uint64_t old = 0, value = 0, swap = 0;
       std::memcpy(&old, memory + e * bytes, bytes);

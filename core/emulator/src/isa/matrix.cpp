@@ -38,7 +38,7 @@ void count_rows(Warp& warp, const MatrixDetail& detail, Access access) {
 uint8_t* row_pointer(Warp& warp, const MatrixDetail& detail, uint32_t lane, Access access) {
   const uint64_t address = row_address(warp, detail, lane);
   check_alignment(address, 16);
-  return memory_pointer(warp, lane, detail.space, address, 16, access);
+  return memory_pointer(warp, lane, {detail.space, address, 16, access});
 }
 
 Flow load_matrices(Warp& warp, const Op& op) {

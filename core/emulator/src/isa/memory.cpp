@@ -40,7 +40,7 @@ Flow load(Warp& warp, const Op& op) {
     check_alignment(address, access.total_bytes);
     uint8_t bytes[32];
     std::memcpy(bytes,
-                memory_pointer(warp, lane, access.space, address, access.total_bytes, Access::read, access.ordering),
+                memory_pointer(warp, lane, {access.space, address, access.total_bytes, Access::read, access.ordering}),
                 access.total_bytes);
     for (uint32_t e = 0; e < access.num_elems; ++e) {
       const uint32_t register_bytes = access.register_bytes[e];
@@ -54,6 +54,12 @@ Flow load(Warp& warp, const Op& op) {
   return Flow::next;
 }
 
+void put(Warp& warp, const MemoryAccess& access, uint32_t lane, uint64_t address, const uint8_t* bytes) {
+  const MemoryRequest request{access.space,    address, access.total_bytes, Access::write,
+                              access.ordering, bytes,   access.elem_bytes};
+  std::memcpy(memory_pointer(warp, lane, request), bytes, access.total_bytes);
+}
+
 Flow store(Warp& warp, const Op& op) {
   const MemoryAccess& access = counted(warp, op, Access::write);
   for_each_lane(warp.mask, [&](uint32_t lane) {
@@ -63,8 +69,7 @@ Flow store(Warp& warp, const Op& op) {
     for (uint32_t e = 0; e < access.num_elems; ++e)
       std::memcpy(bytes + e * access.elem_bytes, warp.row<uint8_t>(access.rows[e]) + lane * access.register_bytes[e],
                   access.elem_bytes);
-    std::memcpy(memory_pointer(warp, lane, access.space, address, access.total_bytes, Access::write, access.ordering),
-                bytes, access.total_bytes);
+    put(warp, access, lane, address, bytes);
   });
   return Flow::next;
 }
@@ -77,7 +82,7 @@ Flow load_whole(Warp& warp, const Op& op) {
     const uint64_t address = lane_address(warp, op, lane, access.address_is_32_bits);
     check_alignment(address, access.total_bytes);
     const uint8_t* const memory =
-        memory_pointer(warp, lane, access.space, address, access.total_bytes, Access::read, access.ordering);
+        memory_pointer(warp, lane, {access.space, address, access.total_bytes, Access::read, access.ordering});
     for (uint32_t e = 0; e < access.num_elems; ++e)
       std::memcpy(warp.row<Elem>(access.rows[e]) + lane, memory + e * sizeof(Elem), sizeof(Elem));
   });
@@ -89,10 +94,10 @@ Flow store_whole(Warp& warp, const Op& op) {
   for_each_lane(warp.mask, [&](uint32_t lane) {
     const uint64_t address = lane_address(warp, op, lane, access.address_is_32_bits);
     check_alignment(address, access.total_bytes);
-    uint8_t* const memory =
-        memory_pointer(warp, lane, access.space, address, access.total_bytes, Access::write, access.ordering);
+    uint8_t bytes[32];
     for (uint32_t e = 0; e < access.num_elems; ++e)
-      std::memcpy(memory + e * sizeof(Elem), warp.row<Elem>(access.rows[e]) + lane, sizeof(Elem));
+      std::memcpy(bytes + e * sizeof(Elem), warp.row<Elem>(access.rows[e]) + lane, sizeof(Elem));
+    put(warp, access, lane, address, bytes);
   });
   return Flow::next;
 }

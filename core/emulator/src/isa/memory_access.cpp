@@ -31,11 +31,12 @@ uint8_t* accessed_shared(Warp& warp, uint8_t* pointer, uint64_t address, uint32_
   return pointer;
 }
 
-uint8_t* accessed_global(Warp& warp, uint64_t address, uint32_t num_bytes, Access access, AccessMode mode) {
-  uint8_t* const pointer = warp.launch.memory.access(address, num_bytes, access);
+uint8_t* accessed_global(Warp& warp, const MemoryRequest& request, AccessMode mode) {
+  const uint64_t address = request.address;
+  uint8_t* const pointer = warp.launch.memory.access(address, request.num_bytes, request.access);
   ClusterHazards* const hazards = hazards_of(warp);
   if (hazards != nullptr && !warp.launch.memory.is_read_only(address))
-    hazards->access_global(warp, address, num_bytes, mode);
+    hazards->access_global(warp, {address, request.num_bytes, request.stored, request.elem_bytes}, mode);
   return pointer;
 }
 
@@ -67,29 +68,31 @@ uint8_t* shared_cluster_pointer(Warp& warp, uint64_t address, uint32_t num_bytes
   return warp.cta.cluster.shared_pointer(static_cast<uint32_t>(address), num_bytes);
 }
 
-uint8_t* memory_pointer(Warp& warp, uint32_t lane, MemorySpace space, uint64_t address, uint32_t num_bytes,
-                        Access access, Ordering ordering) {
-  const AccessMode mode = access_mode(access, ordering);
-  switch (space) {
-    case MemorySpace::global: return accessed_global(warp, address, num_bytes, access, mode);
-    case MemorySpace::constant: return warp.launch.memory.access(address, num_bytes, access);
+uint8_t* memory_pointer(Warp& warp, uint32_t lane, const MemoryRequest& request) {
+  const AccessMode mode = access_mode(request.access, request.ordering);
+  const uint64_t address = request.address;
+  const uint32_t num_bytes = request.num_bytes;
+  switch (request.space) {
+    case MemorySpace::global: return accessed_global(warp, request, mode);
+    case MemorySpace::constant: return warp.launch.memory.access(address, num_bytes, request.access);
     case MemorySpace::shared_cta:
       return accessed_shared(warp, shared_cta_pointer(warp, address, num_bytes), address, num_bytes, mode);
     case MemorySpace::shared_cluster:
       return accessed_shared(warp, shared_cluster_pointer(warp, address, num_bytes), address, num_bytes, mode);
     case MemorySpace::local: return local_pointer(warp, lane, address, num_bytes);
     case MemorySpace::param:
-      if (access != Access::read) throw EmulatorError(Fault::illegal_address, "write to a kernel parameter");
+      if (request.access != Access::read) throw EmulatorError(Fault::illegal_address, "write to a kernel parameter");
       return param_pointer(warp, address, num_bytes);
     case MemorySpace::generic: break;
   }
   switch (space_of(address)) {
-    case Space::global: return accessed_global(warp, address, num_bytes, access, mode);
+    case Space::global: return accessed_global(warp, request, mode);
     case Space::shared:
       return accessed_shared(warp, shared_cluster_pointer(warp, address - kSharedWindow, num_bytes),
                              address - kSharedWindow, num_bytes, mode);
     case Space::local: return local_pointer(warp, lane, address - kLocalWindow, num_bytes);
-    case Space::param: return memory_pointer(warp, lane, MemorySpace::param, address - kParamWindow, num_bytes, access);
+    case Space::param:
+      return memory_pointer(warp, lane, {MemorySpace::param, address - kParamWindow, num_bytes, request.access});
     case Space::none: break;
   }
   throw EmulatorError(Fault::illegal_address, "generic address " + std::to_string(address) + " lies in no state space");

@@ -33,8 +33,16 @@ uint8_t* shared_cluster_pointer(Warp& warp, uint64_t address, uint32_t num_bytes
 // By space; `access` matters for global memory.
 // strong: volatile, relaxed, acquire, release; an atomic that returns a value (weak: one that does not).
 enum class Ordering : uint8_t { weak, strong };
-uint8_t* memory_pointer(Warp& warp, uint32_t lane, MemorySpace space, uint64_t address, uint32_t num_bytes,
-                        Access access, Ordering ordering = Ordering::weak);
+struct MemoryRequest {
+  MemorySpace space = MemorySpace::generic;
+  uint64_t address = 0;
+  uint32_t num_bytes = 0;
+  Access access = Access::read;
+  Ordering ordering = Ordering::weak;
+  const uint8_t* stored = nullptr;  // the bytes that a store will write, in elements of elem_bytes; hazard checks ask
+  uint32_t elem_bytes = 0;
+};
+uint8_t* memory_pointer(Warp& warp, uint32_t lane, const MemoryRequest& request);
 
 // The address that lane `lane` gives: op.a is the base row (op.immediate the offset).
 inline uint64_t lane_address(Warp& warp, const Op& op, uint32_t lane, bool is_32_bits) {

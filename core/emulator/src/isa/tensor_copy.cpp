@@ -37,7 +37,7 @@ struct Box {
 TensorMap read_tensor_map(Warp& warp, const TensorCopyDetail& detail, uint32_t lane) {
   const uint64_t address = warp.row<uint64_t>(detail.map.row)[lane] + static_cast<uint64_t>(detail.map.offset);
   check_alignment(address, 64);
-  const uint8_t* const bytes = memory_pointer(warp, lane, MemorySpace::generic, address, 128, Access::read);
+  const uint8_t* const bytes = memory_pointer(warp, lane, {MemorySpace::generic, address, 128});
   Expected<TensorMap> map = decode_tensor_map(bytes);
   if (!map.ok()) throw EmulatorError(Fault::illegal_instruction, "tensor map: " + map.error);
   if (map.value.rank != detail.rank)

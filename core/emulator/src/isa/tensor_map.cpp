@@ -37,7 +37,7 @@ Flow replace_field(Warp& warp, const Op& op) {
   // A write of the whole map: the second half of one that a host made may hold nothing.
   for_each_lane(warp.mask, [&](uint32_t lane) {
     const uint64_t address = address_of(warp, replacement.map, lane);
-    uint8_t* const bytes = memory_pointer(warp, lane, replacement.space, address, kMapBytes, Access::write);
+    uint8_t* const bytes = memory_pointer(warp, lane, {replacement.space, address, kMapBytes, Access::write});
     const uint64_t value = replacement.value_bits == 32 ? warp.row<uint32_t>(replacement.value_row)[lane]
                                                         : warp.row<uint64_t>(replacement.value_row)[lane];
     const Error error = replace_tensor_map_field(bytes, replacement.field, replacement.ordinal, value);
@@ -92,8 +92,8 @@ Flow copy_map(Warp& warp, const Op& op) {
     if (address_of(warp, copy.target, other) != target || address_of(warp, copy.source, other) != source)
       throw EmulatorError(Fault::illegal_instruction, "the lanes give different addresses");
   });
-  const uint8_t* const from = memory_pointer(warp, lane, MemorySpace::shared_cta, source, kMapBytes, Access::read);
-  std::memcpy(memory_pointer(warp, lane, MemorySpace::global, target, kMapBytes, Access::write), from, kMapBytes);
+  const uint8_t* const from = memory_pointer(warp, lane, {MemorySpace::shared_cta, source, kMapBytes});
+  std::memcpy(memory_pointer(warp, lane, {MemorySpace::global, target, kMapBytes, Access::write}), from, kMapBytes);
   return Flow::next;
 }
 

@@ -42,7 +42,7 @@ Flow allocate(Warp& warp, const Op& op) {
   const uint64_t address = lane_address(warp, op, lane, op.c == 32);
   check_alignment(address, 4);
   const uint64_t shared = op.c == 64 && space_of(address) == Space::shared ? address - kSharedWindow : address;
-  *reinterpret_cast<uint32_t*>(memory_pointer(warp, lane, MemorySpace::shared_cta, shared, 4, Access::write)) =
+  *reinterpret_cast<uint32_t*>(memory_pointer(warp, lane, {MemorySpace::shared_cta, shared, 4, Access::write})) =
       static_cast<uint32_t>(column);
   if (ClusterHazards* hazards = hazards_of(warp))
     hazards->allocate_tmem(warp, static_cast<uint32_t>(column), num_columns);
