@@ -19,7 +19,7 @@ from opdeck.core.variant import Variant
 
 _ACCESS_NUMBERS = {"read": 1, "write": 2, "readwrite": 3}
 _RULE_OP_NUMBERS = {"eq": 1, "ne": 2, "in": 3, "lt": 4, "le": 5, "gt": 6, "ge": 7, "multiple_of": 8}
-_DEFAULT_NUMBERS = {"rsqrt": 1, "zero": 2, "one": 3}
+_DEFAULT_NUMBERS = {"rsqrt": 1, "zero": 2, "one": 3, "num_sms": 4}
 
 _PTX_ROW = """\
 __asm__(".section .rodata\\n"

@@ -17,7 +17,7 @@ from opdeck.core import dtypes
 
 ArgKind = Literal["tensor", "i32", "f32"]
 Access = Literal["read", "write", "readwrite"]
-DefaultKind = Literal["rsqrt", "zero", "one"]
+DefaultKind = Literal["rsqrt", "zero", "one", "num_sms"]
 RuleOp = Literal["eq", "ne", "in", "lt", "le", "gt", "ge", "multiple_of"]
 
 
@@ -91,7 +91,7 @@ class ArgSpec:
     same for its element type. dtypes: canonical names that are legal. align_bytes: of the data pointer, and of each
     other stride where its extent is > 1; twice that for elements under a byte. transposable: where elements take a byte
     or more, the last dim but one may be the contiguous one. default: of an optional scalar, ("rsqrt", field) =
-    1 / sqrt(field), or a constant, ("zero", "") and ("one", "").
+    1 / sqrt(field), a constant, ("zero", "") and ("one", ""), or the SMs of the device, ("num_sms", ""), of an i32.
     """
 
     name: str
@@ -119,6 +119,8 @@ class ArgSpec:
         if self.default is None:
             return None
         kind, field = self.default
+        if kind == "num_sms":
+            return fields["num_sms"]
         return 1.0 / math.sqrt(fields[field]) if kind == "rsqrt" else {"zero": 0.0, "one": 1.0}[kind]
 
 

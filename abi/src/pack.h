@@ -39,7 +39,8 @@ typedef enum opdeck_pack_default {
   OPDECK_DEFAULT_NONE = 0,
   OPDECK_DEFAULT_RSQRT = 1, /* 1 / sqrt(default_field) */
   OPDECK_DEFAULT_ZERO = 2,
-  OPDECK_DEFAULT_ONE = 3
+  OPDECK_DEFAULT_ONE = 3,
+  OPDECK_DEFAULT_NUM_SMS = 4 /* of the device, for an i32; the others are for an f32 */
 } opdeck_pack_default;
 
 #define OPDECK_TRANSPOSABLE 2

@@ -44,7 +44,9 @@ static const char *fault_of_row(const opdeck_pack_arg *row) {
   if (row->kind == OPDECK_ARG_TENSOR) return row->access < 1 || row->access > 3 ? "access" : fault_of_tensor_row(row);
   if (row->kind != OPDECK_ARG_I32 && row->kind != OPDECK_ARG_F32) return "kind";
   if (row->default_kind == OPDECK_DEFAULT_NONE) return NULL;
-  if (row->default_kind < OPDECK_DEFAULT_NONE || row->default_kind > OPDECK_DEFAULT_ONE || row->kind != OPDECK_ARG_F32)
+  const int is_i32 = row->default_kind == OPDECK_DEFAULT_NUM_SMS;
+  if (row->default_kind < OPDECK_DEFAULT_NONE || row->default_kind > OPDECK_DEFAULT_NUM_SMS ||
+      row->kind != (is_i32 ? OPDECK_ARG_I32 : OPDECK_ARG_F32))
     return "default_kind";
   return row->default_kind == OPDECK_DEFAULT_RSQRT && row->default_field == NULL ? "default_field" : NULL;
 }

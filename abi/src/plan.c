@@ -34,10 +34,12 @@ static void write_layout(const opdeck_pack_param *param, const od_layout *layout
     *++words = (uint64_t)layout->strides[param->stride_dims[dim_idx]];
 }
 
-static float default_of(const opdeck_plan *plan, const opdeck_pack_arg *row) {
-  if (row->default_kind != OPDECK_DEFAULT_RSQRT) return row->default_kind == OPDECK_DEFAULT_ONE ? 1.0F : 0.0F;
+static od_value default_of(const opdeck_plan *plan, const opdeck_pack_arg *row) {
+  if (row->default_kind == OPDECK_DEFAULT_NUM_SMS) return (od_value){.i32 = plan->ctx->device.num_sms};
+  if (row->default_kind != OPDECK_DEFAULT_RSQRT)
+    return (od_value){.f32 = row->default_kind == OPDECK_DEFAULT_ONE ? 1.0F : 0.0F};
   const opdeck_field *field = od_find_field(plan->binding.fields, plan->binding.num_fields, row->default_field);
-  return field->value > 0 ? (float)(1.0 / sqrt((double)field->value)) : 0.0F;
+  return (od_value){.f32 = field->value > 0 ? (float)(1.0 / sqrt((double)field->value)) : 0.0F};
 }
 
 /* Rounded up; extents are not negative. */
@@ -66,8 +68,8 @@ static void write_param(opdeck_plan *plan, const opdeck_pack_param *param, const
   if (param->kind == OPDECK_ARG_TENSOR) {
     if (slot->given_idx >= 0) write_layout(param, &slot->layout, words);
   } else if (slot->given_idx < 0 && slot->row->default_kind != OPDECK_DEFAULT_NONE) {
-    const od_value value = {.f32 = default_of(plan, slot->row)};
-    memcpy(words, &value.f32, sizeof value.f32);
+    const od_value value = default_of(plan, slot->row);
+    memcpy(words, &value, sizeof value.i32);
   }
 }
 

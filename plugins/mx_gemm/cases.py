@@ -55,11 +55,13 @@ class Case:
     values: Values = Values.NORMAL
     terms: tuple[str, ...] = ()
     transposed: tuple[str, ...] = ()
+    max_ctas: int | None = None
 
     @property
     def id(self) -> str:
         majors = [f"{name}_mn" for name in self.transposed]
         words = (*self.formats, self.d_format, str(self.shape), self.values.value, *self.terms, *majors)
+        words += () if self.max_ctas is None else (f"ctas{self.max_ctas}",)
         return "-".join(words)
 
 
@@ -100,6 +102,8 @@ def cases() -> Iterator[Case]:
         yield Case(replace(shape, num_batches=2), ("mxfp8_e4m3", "mxfp8_e5m2"), transposed=transposed)
     yield Case(shape, ("mxfp6_e2m3", "mxfp8_e4m3"), transposed=("b",))
     yield Case(_LARGE, _MXFP8, transposed=("a", "b"))
+    for formats in (_MXFP8, _NVFP4):  # several tiles a CTA
+        yield Case(Shape(130, 264, 96, 3), formats, max_ctas=2)
 
 
 def make_inputs(case: Case, seed: int) -> Inputs:

@@ -53,6 +53,7 @@ SCHEMA = FamilySchema(
         _tensor("d", ("l", "m", "n_out"), "D", OUTPUT_DTYPES, access="write"),
         ArgSpec("alpha", "f32", optional=True, default=("one", "")),
         ArgSpec("beta", "f32", optional=True, default=("zero", "")),
+        ArgSpec("max_ctas", "i32", optional=True, default=("num_sms", "")),
     ),
     checks=(
         Rule("k", "ge", (K_MULTIPLE,)),
@@ -64,6 +65,7 @@ SCHEMA = FamilySchema(
         Rule("m_tiles", "eq", rhs_field="m", rhs_divisor=SCALE_TILE_ROWS),
         Rule("n_tiles", "eq", rhs_field="n", rhs_divisor=SCALE_TILE_ROWS),
         Rule("tile", "eq", (SCALE_TILE_BYTES,)),
+        Rule("max_ctas", "ge", (1,)),
     ),
     empty=(Rule("l", "eq", (0,)), Rule("m", "eq", (0,)), Rule("n", "eq", (0,))),
 )
@@ -76,6 +78,7 @@ _ALIASES: Mapping[str, str] = {
     "scale_b": "b, an opdeck.core.mx.MxTensor of elements and scales",
     "out_dtype": "d_format",
     "output": "out",
+    "m_offsets": "one product of each batch: m_offsets is kept for grouped products, which no kernel computes yet",
 }
 
 # Dims of the schema's (l, m, n) among those of an array with and without a batch.
@@ -92,6 +95,7 @@ def call(
     d_format: str = "bf16",
     activation: Activation | None = None,
     out: Any = None,
+    max_ctas: int | None = None,
     **unknown: Any,
 ) -> Request:
     """Block-scaled GEMM: D = activation(alpha * A B^T + beta * C + bias).
@@ -103,6 +107,8 @@ def call(
     activation: None or an Activation such as Relu(). A gated one makes a column of D of two: D is (M, N / 2).
     out: (M, N) or (L, M, N), or None for a new array of the library of a's data. The rows of c and out begin multiples
     of 16 bytes apart; those of a new array do, and so it may be a view of a wider one.
+    max_ctas: CTAs that the product may take at a time, whole clusters of them and at least one; None is one for each SM
+    of the device. Fewer leave SMs to other work.
     device: "cuda:N", "emulator:sm_100a", "cpu", a Device, or None: OPDECK_DEVICE, else where the arrays are.
     stream: a CUstream address or an object with `cuda_stream` or `__cuda_stream__`; None is the current one.
 
@@ -140,11 +146,12 @@ def call(
         inputs["c"] = arrays.view(c, "c").permuted(order)
     if bias is not None:
         inputs["bias"] = arrays.view(bias, "bias")
+    scalars = {"alpha": alpha * a.global_scale * b.global_scale, "beta": beta}
     return Request(
         inputs=inputs,
         outputs={"d": OutputSpec(out, a.data, "out", order)},
         returned=("d",),
-        scalars={"alpha": alpha * a.global_scale * b.global_scale, "beta": beta},
+        scalars=scalars if max_ctas is None else scalars | {"max_ctas": max_ctas},
         fusion=activation,
     )
 

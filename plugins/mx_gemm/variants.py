@@ -58,10 +58,10 @@ _PACKED_PITCH_ELEMS = 32
 
 _AB_STAGES = 5
 _TILE = {"ab_stages": _AB_STAGES, "d_stages": 2, "band_tiles": 8}
-# One CTA a tile. 148 SMs: a persistent grid fills a B200; more SMs would idle.
-_ONE_CTA = _TILE | {"mma_m": 128, "mma_n": 128, "cluster_m": 1, "cluster_n": 1, "max_clusters": 148}
+# One CTA a tile.
+_ONE_CTA = _TILE | {"mma_m": 128, "mma_n": 128, "cluster_m": 1, "cluster_n": 1}
 # Two CTAs a tile, each with half of the rows: half of the traffic to shared memory an MMA.
-_TWO_CTAS = _TILE | {"mma_m": 256, "mma_n": 256, "cluster_m": 2, "cluster_n": 1, "max_clusters": 74}
+_TWO_CTAS = _TILE | {"mma_m": 256, "mma_n": 256, "cluster_m": 2, "cluster_n": 1}
 # What a pack holds unasked: equal formats but for the exotic, and activations of 8 bits with weights of 4.
 _DEFAULT_FORMATS = (("mxfp8_e4m3", "mxfp8_e4m3"), ("mxfp8_e4m3", "mxfp4"), *_PACKED)
 _DEFAULT_D_FORMATS = ("bf16",)

@@ -125,6 +125,7 @@ static void test_argument_rows(void) {
   FAULT(t.args[1].dims = (const char *const[]){NULL}, "dims of argument row 1 (y)");
   FAULT(t.args[2].default_kind = 7, "default_kind of argument row 2 (scale)");
   FAULT((t.args[2].kind = OPDECK_ARG_I32, t.params[1].kind = OPDECK_ARG_I32), "default_kind of argument row 2 (scale)");
+  FAULT(t.args[2].default_kind = OPDECK_DEFAULT_NUM_SMS, "default_kind of argument row 2 (scale)");
   FAULT(t.args[2].default_field = NULL, "default_field of argument row 2 (scale)");
   FAULT(t.args[2].default_field = "z", "the default of scale names z, which is no dim");
   FAULT(t.args[2].default_field = "p", "the default of scale names p, which is no dim"); /* of an optional argument */

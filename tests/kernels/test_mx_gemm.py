@@ -29,9 +29,8 @@ OTHER_SCHEDULES = ("lazy", "random:1", "random:2")
 
 def run_case(case: Case, inputs: Inputs, device: Device) -> None:
     """Runs a case into a poisoned output and compares it with the oracle."""
-    registry.get("mx_gemm")(
-        inputs.a, inputs.b, **inputs.terms, alpha=inputs.alpha, beta=inputs.beta, out=inputs.d, device=device
-    )
+    scalars = {"alpha": inputs.alpha, "beta": inputs.beta, "max_ctas": case.max_ctas}
+    registry.get("mx_gemm")(inputs.a, inputs.b, **inputs.terms, **scalars, out=inputs.d, device=device)
     a, b = exact_values(inputs.a), exact_values(inputs.b)
     epilogue = Epilogue(inputs.alpha, inputs.beta, inputs.terms.get("c"), inputs.terms.get("bias"))
     want = reference.gemm(a, b, epilogue)

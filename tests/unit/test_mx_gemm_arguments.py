@@ -147,7 +147,7 @@ def verdict_of_python(views: Mapping[str, TensorView], variant: Variant, device:
 
 
 def verdict_of_c(views: Mapping[str, TensorView], variant: Variant, device: NativeDevice) -> Verdict:
-    args = LaunchArgs(views, {"alpha": 1.0, "beta": 0.0}, None, (), None)
+    args = LaunchArgs(views, {"alpha": 1.0, "beta": 0.0, "max_ctas": 1}, None, (), None)
     frame = _Frame(device._ffi, spec.SCHEMA, variant, args)
     plan: Any = device._ffi.new("opdeck_plan **")
     try:
@@ -247,6 +247,9 @@ def operand(rows: int, k: int = 64, name: str = "mxfp8_e4m3", *batch: int) -> mx
         ({"out": np.zeros((5, 5), np.float16)}, ArgumentError, "out: got shape (5, 5), want (5, 4)"),
         ({"out": np.zeros((5, 4), np.float16)}, ArgumentError, "out: got a stride of 4 elements in dim m"),
         ({"alpha": float("nan")}, ArgumentError, "alpha: got nan, want a finite number"),
+        ({"max_ctas": 0}, ArgumentError, "max_ctas: got 0, want >= 1"),
+        ({"max_ctas": 1.5}, ArgumentTypeError, "max_ctas: got 1.5, want an int"),
+        ({"m_offsets": [0, 5]}, ArgumentTypeError, "m_offsets: got an argument that mx_gemm does not have, want one"),
         ({"scale_a": 1}, ArgumentTypeError, "want a, an opdeck.core.mx.MxTensor of elements and scales"),
     ],
 )

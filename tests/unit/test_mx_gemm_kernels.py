@@ -27,7 +27,6 @@ MXFP8 = Config(
     cluster_n=1,
     ab_stages=5,
     d_stages=2,
-    max_clusters=148,
     band_tiles=8,
 )
 NVFP4 = replace(MXFP8, a="fp4_e2m1", b="fp4_e2m1", scale="ue4m3", block_elems=16)

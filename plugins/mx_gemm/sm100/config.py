@@ -59,8 +59,6 @@ class Config:
     cluster_n: int
     ab_stages: int
     d_stages: int
-    max_clusters: int
-    """Clusters of the persistent grid at most."""
     band_tiles: int
     """Cluster tiles along M that run together for each N: they share B while it is in the L2 cache."""
     num_columns: int = 1

@@ -15,6 +15,7 @@ from typing import Any
 import cutlass.cute as cute
 from cutlass import Float32, Int32, Int64, Uint32
 from cutlass.cute.nvgpu import tcgen05
+from cutlass.cutlass_dsl import max as max_dsl
 from cutlass.cutlass_dsl import min as min_dsl
 from cutlass.utils import SmemAllocator, blockscaled_layout
 
@@ -47,7 +48,8 @@ from opdeck.plugins.mx_gemm.sm100.work import KTiles, TileGrid, Work
 
 
 def make(variant: Variant) -> Callable[..., None]:
-    """The @cute.jit entry of a variant: entry(a, b, a_scale, b_scale, c, bias, d, alpha, beta, *leaves, stream).
+    """The @cute.jit entry of a variant: entry(a, b, a_scale, b_scale, c, bias, d, alpha, beta, max_ctas, *leaves,
+    stream).
 
     Raises: ValueError when the variant's configuration could not run.
     """
@@ -60,11 +62,11 @@ def make(variant: Variant) -> Callable[..., None]:
         gemm.run_cta(maps, terms, extents, leaves)
 
     @cute.jit
-    def entry(a, b, a_scale, b_scale, c, bias, d, alpha, beta, *leaves_and_stream):  # type: ignore[no-untyped-def]
+    def entry(a, b, a_scale, b_scale, c, bias, d, alpha, beta, max_ctas, *leaves_and_stream):  # type: ignore[no-untyped-def]
         *leaves, stream = leaves_and_stream
         maps = make_tensor_maps(config, make_mma(config), Tensors(a, b, a_scale, b_scale, c, d))
         extents = Extents(*(Int32(extent) for extent in (*a.shape, b.shape[1])))
-        num_clusters = min_dsl(gemm.tile_grid(extents).count, config.max_clusters)
+        num_clusters = min_dsl(gemm.tile_grid(extents).count, max_dsl(max_ctas // config.cluster.num_ctas, 1))
         kernel(maps, Terms(alpha, beta, c.iterator.toint() != 0, bias), extents, leaves).launch(
             grid=(config.cluster_m, config.cluster_n, num_clusters),
             block=(config.roles.num_threads, 1, 1),
