@@ -17,17 +17,23 @@ _HEADER = ("family", "arch", "types", "head dims", "masks, activations")
 
 
 def support_table(registry: Registry) -> str:
-    """One line a family and arch: its types (of A*B each), head dims ("any" for a reference) and fusions."""
+    """One line a family and arch: its types (of A*B each), head dims and fusions."""
     groups: dict[tuple[str, str], list[Variant]] = {}
     for row in registry.variants():
         if "." not in row.fusion_name:  # a third party's mask is not of this table
             groups.setdefault((row.family, row.arch), []).append(row)
     lines = [_HEADER, tuple("---" for _ in _HEADER)]
     for (family, arch), rows in groups.items():
-        dims = _unique(str(row.static_dims.get("dqk", "any")) for row in rows)
+        dims = _unique(map(_head_dims, rows))
         types = _unique(word for row in rows for word in row.dtype.split("*"))
         lines.append((family, arch, types, dims, _unique(row.fusion_name for row in rows)))
     return "".join(f"| {' | '.join(line)} |\n" for line in lines)
+
+
+def _head_dims(row: Variant) -> str:
+    """Of q and k, and behind a slash of v where it has another; "any" where no compile fixed them."""
+    d_qk, d_v = (row.static_dims.get(name) for name in ("dqk", "dv"))
+    return "any" if d_qk is None else str(d_qk) if d_v == d_qk else f"{d_qk}/{d_v}"
 
 
 def _unique(words: Iterable[str]) -> str:

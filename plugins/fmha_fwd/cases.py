@@ -11,7 +11,7 @@ from __future__ import annotations
 import enum
 import itertools
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -47,7 +47,7 @@ class View(enum.Enum):
 
 @dataclass(frozen=True)
 class Shape:
-    """b sequences of sq queries and sk keys; hq query heads share hk key heads of dim d."""
+    """b sequences of sq queries and sk keys; hq query heads share hk key heads of dim d, values of dim dv (None: d)."""
 
     b: int
     hq: int
@@ -55,9 +55,15 @@ class Shape:
     sq: int
     sk: int
     d: int
+    dv: int | None = None
+
+    @property
+    def d_v(self) -> int:
+        return self.d if self.dv is None else self.dv
 
     def __str__(self) -> str:
-        return f"b{self.b}_h{self.hq}_hk{self.hk}_q{self.sq}_k{self.sk}_d{self.d}"
+        dims = f"d{self.d}" if self.dv is None else f"d{self.d}x{self.dv}"
+        return f"b{self.b}_h{self.hq}_hk{self.hk}_q{self.sq}_k{self.sk}_{dims}"
 
 
 @dataclass(frozen=True)
@@ -226,13 +232,18 @@ _LENGTHS = (
 )
 
 
-def varlen_cases() -> Iterator[Case]:
-    """Rows whose sequences have lengths of their own."""
+def example_77_varlen() -> Iterator[Case]:
+    """Rows varlen 00..22 of example 77."""
     for shape, lengths in _EXAMPLE_77_VARLEN:
         yield from (Case(shape, mask, lengths=lengths) for mask in (None, TOP_LEFT))
     for mask, sq, sk in _EXAMPLE_77_ONE_SEQUENCE:
         shape, lengths = _packed(4, 4, 128, (sq,), (sk,))
         yield Case(shape, mask, lengths=lengths)
+
+
+def varlen_cases() -> Iterator[Case]:
+    """Rows whose sequences have lengths of their own."""
+    yield from example_77_varlen()
     for (shape, lengths, masks), dtype in itertools.product(_LENGTHS, DTYPES):
         yield from (Case(shape, mask, dtype, lengths=lengths) for mask in masks)
     shape, lengths = _packed(4, 2, 64, (100, 61, 200), (100, 61, 200))
@@ -240,12 +251,23 @@ def varlen_cases() -> Iterator[Case]:
         yield Case(shape, BOTTOM_RIGHT, view=view, lengths=lengths)
 
 
+MLA_DIMS = (192, 128)
+
+
 def head_dim_cases() -> Iterator[Case]:
     """Head dims that not every arch has."""
-    for d, dtype, mask in itertools.product((32, 96), DTYPES, (None, BOTTOM_RIGHT)):
-        yield Case(Shape(2, 4, 2, 200, 333, d), mask, dtype, values=Values.KEY_MEANS)
+    for (d, d_v), dtype, mask in itertools.product(((32, None), (96, None), MLA_DIMS), DTYPES, (None, BOTTOM_RIGHT)):
+        yield Case(Shape(2, 4, 2, 200, 333, d, d_v), mask, dtype, values=Values.KEY_MEANS)
         shape, lengths = _packed(2, 1, d, (130, 0, 300), (257, 70, 129))
-        yield Case(shape, mask, dtype, values=Values.PEAKED, lengths=lengths)
+        yield Case(replace(shape, dv=d_v), mask, dtype, values=Values.PEAKED, lengths=lengths)
+    yield from (Case(Shape(1, 2, 1, 257, 140, *MLA_DIMS), mask, values=Values.STRUCTURED) for mask in MASKS)
+
+
+def mla_cases() -> Iterator[Case]:
+    """The rows varlen 00..22 of example 77 as its MLA forward program has them, for every dtype."""
+    d, d_v = MLA_DIMS
+    for case, dtype in itertools.product(example_77_varlen(), DTYPES):
+        yield replace(case, dtype=dtype, shape=replace(case.shape, d=d, dv=d_v))
 
 
 def make_inputs(case: Case, seed: int) -> Inputs:
@@ -256,7 +278,7 @@ def make_inputs(case: Case, seed: int) -> Inputs:
     q, k, v = (
         _packed_qkv(q, k, v) if case.view is View.PACKED_QKV else (_placed(array, case.view) for array in (q, k, v))
     )
-    o = _placed(np.full((shape.b, shape.sq, shape.hq, shape.d), np.nan).astype(element), case.view)
+    o = _placed(np.full((shape.b, shape.sq, shape.hq, shape.d_v), np.nan).astype(element), case.view)
     lse = np.full((shape.b, shape.hq, shape.sq), np.nan, np.float32)
     return Inputs(q, k, v, o, lse, case.lengths.arrays())
 
@@ -276,7 +298,7 @@ def _unused_as_nan(case: Case, *tensors: Array) -> list[Array]:
 def _values(case: Case, rng: np.random.Generator) -> tuple[Array, Array, Array]:
     shape = case.shape
     q = rng.standard_normal((shape.b, shape.sq, shape.hq, shape.d))
-    k, v = rng.standard_normal((2, shape.b, shape.sk, shape.hk, shape.d))
+    k, v = (rng.standard_normal((shape.b, shape.sk, shape.hk, d)) for d in (shape.d, shape.d_v))
     if case.values is Values.PEAKED:
         q *= 3.0
     elif case.values is Values.KEY_MEANS:
@@ -288,7 +310,7 @@ def _values(case: Case, rng: np.random.Generator) -> tuple[Array, Array, Array]:
         wanted = (5 * query + np.arange(shape.hq)) % shape.d
         q = np.broadcast_to(shape.d * (column == wanted[:, :, None]), q.shape).astype(np.float64)
         k = np.broadcast_to((column == key % shape.d)[:, None, :], k.shape).astype(np.float64)
-        head = np.arange(shape.hk)[:, None]
+        head, column = np.arange(shape.hk)[:, None], np.arange(shape.d_v)
         v = np.broadcast_to((key[:, :, None] % 31 - 2.0 * head + column / 8.0) / 64.0, v.shape)
     return q, k, v
 
@@ -340,4 +362,4 @@ def expected_macs(case: Case, variant: Variant) -> int:
         for head in range(shape.hq):
             part = mask.at(seq, head)
             num_tiles += sum(part.get_trip_count(q_block, tile, sq, sk) for q_block in range(-(-sq // tile[0])))
-    return num_tiles * tile[0] * tile[1] * 2 * shape.d
+    return num_tiles * tile[0] * tile[1] * (variant.static_dims["dqk"] + variant.static_dims["dv"])

@@ -45,7 +45,9 @@ HeadsOption = Annotated[int | None, typer.Option("--h", min=0, help="Query heads
 KeyHeadsOption = Annotated[int | None, typer.Option("--h_k", min=0, help="Key heads, a divisor of h. Default: h.")]
 QueriesOption = Annotated[int | None, typer.Option("--q", min=0, help="Queries a sequence. Default: k, or 256.")]
 KeysOption = Annotated[int | None, typer.Option("--k", min=0, help="Keys a sequence. Default: q, or 256.")]
-DimOption = Annotated[int, typer.Option("--d", min=1, help="Head dim.")]
+DimOption = Annotated[int | None, typer.Option("--d", min=1, help="Head dim. Default: 128.")]
+LatentOption = Annotated[int | None, typer.Option("--dl", min=1, help="MLA: latent dim; v has it, q and k dl + dr.")]
+RopeOption = Annotated[int | None, typer.Option("--dr", min=1, help="MLA: rope dim. Default, with --dl: 64.")]
 VarlenOption = Annotated[bool, typer.Option("--varlen", help="Packed sequences: b of q and k rows +10 %, -10 %, ...")]
 VarlenQOption = Annotated[str | None, typer.Option("--varlen-q", help="Packed: queries of each sequence, a:b:...")]
 VarlenKOption = Annotated[str | None, typer.Option("--varlen-k", help="The same for keys. Default: those of queries.")]
@@ -76,15 +78,17 @@ VerboseOption = Annotated[bool, typer.Option("--verbose", help="Show why other v
 class _Sizes:
     """The flags that say how large a problem is."""
 
-    b: int | None
-    h: int | None
-    h_k: int | None
-    q: int | None
-    k: int | None
-    d: int
-    varlen: bool
-    varlen_q: str | None
-    varlen_k: str | None
+    b: int | None = None
+    h: int | None = None
+    h_k: int | None = None
+    q: int | None = None
+    k: int | None = None
+    d: int | None = None
+    dl: int | None = None
+    dr: int | None = None
+    varlen: bool = False
+    varlen_q: str | None = None
+    varlen_k: str | None = None
 
 
 @dataclass(frozen=True)
@@ -103,7 +107,9 @@ def run(
     h_k: KeyHeadsOption = None,
     q: QueriesOption = None,
     k: KeysOption = None,
-    d: DimOption = 128,
+    d: DimOption = None,
+    dl: LatentOption = None,
+    dr: RopeOption = None,
     varlen: VarlenOption = False,
     varlen_q: VarlenQOption = None,
     varlen_k: VarlenKOption = None,
@@ -127,7 +133,9 @@ def run(
     verbose: VerboseOption = False,
 ) -> None:
     """Attention forward on one problem; verified against the float64 oracle. Exit status 1 when it is wrong."""
-    case = _case(_Sizes(b, h, h_k, q, k, d, varlen, varlen_q, varlen_k), _fusion(mask, causal_type), dtype, seed)
+    case = _case(
+        _Sizes(b, h, h_k, q, k, d, dl, dr, varlen, varlen_q, varlen_k), _fusion(mask, causal_type), dtype, seed
+    )
     fusion = case.fusion
     where = command_device(device, schedule, hazards)
     styles = (init_style_q or init_style, init_style_k or init_style, init_style_v or init_style)
@@ -156,7 +164,9 @@ def explain(
     h_k: KeyHeadsOption = None,
     q: QueriesOption = None,
     k: KeysOption = None,
-    d: DimOption = 128,
+    d: DimOption = None,
+    dl: LatentOption = None,
+    dr: RopeOption = None,
     varlen: VarlenOption = False,
     varlen_q: VarlenQOption = None,
     varlen_k: VarlenKOption = None,
@@ -166,13 +176,15 @@ def explain(
     device: DeviceOption = None,
 ) -> None:
     """For each variant of attention forward: whether it accepts the problem, and if not, why."""
-    case = _case(_Sizes(b, h, h_k, q, k, d, varlen, varlen_q, varlen_k), _fusion(mask, causal_type), dtype, seed=0)
+    case = _case(
+        _Sizes(b, h, h_k, q, k, d, dl, dr, varlen, varlen_q, varlen_k), _fusion(mask, causal_type), dtype, seed=0
+    )
     _print_refusals(_inputs(case, ("n", "n", "n"), seed=0), case.fusion, command_device(device, None, None))
 
 
 def _case(sizes: _Sizes, fusion: AttentionFusion | None, dtype: str, seed: int) -> Case:
     """The problem that the flags pose; seed: of the run-time arguments of the fusion."""
-    shape = _shape(sizes.b, sizes.h, sizes.h_k, sizes.q, sizes.k, sizes.d)
+    shape = _shape(sizes)
     lengths = Lengths()
     if sizes.varlen or sizes.varlen_q or sizes.varlen_k:
         lists = _row_counts("--varlen-q", sizes.varlen_q), _row_counts("--varlen-k", sizes.varlen_k)
@@ -206,12 +218,26 @@ def _uneven(num_seqs: int, mean_rows: int) -> tuple[int, ...]:
     return (*rows, num_seqs * mean_rows - sum(rows)) if num_seqs > 0 else ()
 
 
-def _shape(b: int | None, h: int | None, h_k: int | None, q: int | None, k: int | None, d: int) -> Shape:
+def _shape(sizes: _Sizes) -> Shape:
+    q, k = sizes.q, sizes.k
     sq = q if q is not None else k if k is not None else 256
     sk = k if k is not None else sq
-    hq = h if h is not None else max(1, 2048 // d)
-    batch = b if b is not None else max(1, 16384 // max(1, sk))
-    return Shape(batch, hq, h_k if h_k is not None else hq, sq, sk, d)
+    d, d_v = _head_dims(sizes)
+    hq = sizes.h if sizes.h is not None else max(1, 2048 // d_v)
+    batch = sizes.b if sizes.b is not None else max(1, 16384 // max(1, sk))
+    return Shape(batch, hq, sizes.h_k if sizes.h_k is not None else hq, sq, sk, d, None if d_v == d else d_v)
+
+
+def _head_dims(sizes: _Sizes) -> tuple[int, int]:
+    """Those of q and k, and of v."""
+    if sizes.dl is None:
+        if sizes.dr is not None:
+            raise ArgumentError("--dr", sizes.dr, "nothing, without --dl")
+        d = 128 if sizes.d is None else sizes.d
+        return d, d
+    if sizes.d is not None:
+        raise ArgumentError("--d", sizes.d, "nothing, since --dl says it")
+    return sizes.dl + (64 if sizes.dr is None else sizes.dr), sizes.dl
 
 
 def _fusion(mask: str, causal_type: str) -> AttentionFusion | None:
@@ -242,12 +268,13 @@ def _inputs(case: Case, styles: tuple[str, str, str], seed: int) -> Inputs:
     shape, element = case.shape, dtypes.dtype(case.dtype).numpy
     rng = np.random.default_rng(seed)
     query_shape, key_shape = (shape.b, shape.sq, shape.hq, shape.d), (shape.b, shape.sk, shape.hk, shape.d)
+    value_shape, output_shape = (*key_shape[:3], shape.d_v), (*query_shape[:3], shape.d_v)
     q, k, v = (
         _fill(extents, style, rng).astype(element)
-        for extents, style in zip((query_shape, key_shape, key_shape), styles, strict=True)
+        for extents, style in zip((query_shape, key_shape, value_shape), styles, strict=True)
     )
     lse = np.full((shape.b, shape.hq, shape.sq), np.nan, np.float32)
-    return Inputs(q, k, v, np.full(query_shape, np.nan).astype(element), lse, case.lengths.arrays())
+    return Inputs(q, k, v, np.full(output_shape, np.nan).astype(element), lse, case.lengths.arrays())
 
 
 def _fill(extents: tuple[int, ...], style: str, rng: np.random.Generator) -> Array:

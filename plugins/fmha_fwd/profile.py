@@ -46,15 +46,16 @@ def roles(variant: Variant) -> RoleTable:
     """The roles that a compiled variant's kernel declares."""
     package = variant.factory.partition(":")[0].rpartition(".")[0]
     config = importlib.import_module(f"{package}.config").Config
-    table: RoleTable = config.from_mapping(variant.static_dims["dqk"], variant.config).roles
+    table: RoleTable = config.of(variant).roles
     return table
 
 
 def work(variant: Variant, profile: Profile) -> Work:
     """The tiles of scores that a launch visited: S = Q K^T and O = P V of each."""
     tile_m, tile_n = int(variant.config["tile_m"]), int(variant.config["tile_n"])
-    tile_macs = tile_m * tile_n * (variant.static_dims["dqk"] + variant.static_dims["dv"])
-    unit = f"tile of {tile_m} x {tile_n} scores, d {variant.static_dims['dqk']}"
+    d_qk, d_v = variant.static_dims["dqk"], variant.static_dims["dv"]
+    tile_macs = tile_m * tile_n * (d_qk + d_v)
+    unit = f"tile of {tile_m} x {tile_n} scores, d {d_qk}" + (f" and {d_v}" if d_v != d_qk else "")
     return Work(unit, profile.sum("macs") // tile_macs)
 
 

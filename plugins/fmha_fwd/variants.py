@@ -19,18 +19,22 @@ DTYPES = ("fp16", "bf16")
 LENGTHS = ("cu_seqlens_q", "cu_seqlens_k", "seqused_q", "seqused_k")
 """Arguments that say which rows are a sequence's."""
 FUSIONS: tuple[Fusion | None, ...] = (None, Causal(), Causal(align="top_left"))
+Dims = tuple[int, int]
+"""Head dims of Q and K, and of V and O."""
 
 
 @dataclass(frozen=True)
 class Kernel:
-    """A kernel source: for which archs, with which config for each head dim, and which fusions it can run.
+    """A kernel source: for which archs, with which config for each pair of head dims, and which fusions it can run.
 
-    score_config: what the config has instead for fusions that are more than a mask.
+    score_config: what the config has instead for fusions that are more than a mask. default_dims: those of the
+    rows that packs hold unasked, by element type.
     """
 
     factory: str
     archs: tuple[str, ...]
-    config_by_head_dim: Mapping[int, Mapping[str, int | str]]
+    config_by_dims: Mapping[Dims, Mapping[str, int | str]]
+    default_dims: Mapping[str, tuple[Dims, ...]]
     accept: tuple[Rule, ...] = ()
     fusion_type: type[Fusion] = Fusion
     score_config: Mapping[str, int | str] = field(default_factory=dict)
@@ -52,27 +56,41 @@ _BLACKWELL = {
 _SCORE_REGS = {"correction_regs": 96, "other_regs": 32}
 _SM100 = _BLACKWELL | {"exp2_poly_elems": 4, "row_max_by_load": 0}
 _SM103 = _BLACKWELL | {"exp2_poly_elems": 0, "row_max_by_load": 1}
-_KV_STAGES = {32: 8, 64: 8, 96: 6, 128: 4}
+_STAGES: Mapping[Dims, Mapping[str, int]] = {
+    (32, 32): {"k_stages": 4, "v_stages": 4},
+    (64, 64): {"k_stages": 4, "v_stages": 4},
+    (96, 96): {"k_stages": 3, "v_stages": 3},
+    (128, 128): {"k_stages": 2, "v_stages": 2},
+    (192, 128): {"k_stages": 2, "v_stages": 1},
+}
+# Continuous integration compiles each of these rows for each arch and fusion.
+_BLACKWELL_DEFAULTS: Mapping[str, tuple[Dims, ...]] = {
+    "fp16": ((64, 64), (128, 128)),
+    "bf16": ((32, 32), (64, 64), (128, 128), (192, 128)),
+}
 KERNELS = (
     Kernel(
         factory="opdeck.plugins.fmha_fwd.sm100.kernel:make",
         archs=("sm_100a",),
-        config_by_head_dim={d: _SM100 | {"kv_stages": stages} for d, stages in _KV_STAGES.items()},
+        config_by_dims={dims: {**_SM100, **stages} for dims, stages in _STAGES.items()},
+        default_dims=_BLACKWELL_DEFAULTS,
         score_config=_SCORE_REGS,
     ),
     Kernel(
         factory="opdeck.plugins.fmha_fwd.sm100.kernel:make",
         archs=("sm_103a",),
-        config_by_head_dim={d: _SM103 | {"kv_stages": stages} for d, stages in _KV_STAGES.items()},
+        config_by_dims={dims: {**_SM103, **stages} for dims, stages in _STAGES.items()},
+        default_dims=_BLACKWELL_DEFAULTS,
         score_config=_SCORE_REGS,
     ),
     Kernel(
         factory="opdeck.plugins.fmha_fwd.sm90.kernel:make",
         archs=("sm_90a",),
-        config_by_head_dim={
-            64: {"tile_m": 128, "tile_n": 128, "kv_stages": 4, "producer_regs": 24, "consumer_regs": 240},
-            128: {"tile_m": 128, "tile_n": 128, "kv_stages": 2, "producer_regs": 24, "consumer_regs": 240},
+        config_by_dims={
+            (64, 64): {"tile_m": 128, "tile_n": 128, "kv_stages": 4, "producer_regs": 24, "consumer_regs": 240},
+            (128, 128): {"tile_m": 128, "tile_n": 128, "kv_stages": 2, "producer_regs": 24, "consumer_regs": 240},
         },
+        default_dims={dtype: ((64, 64), (128, 128)) for dtype in DTYPES},
         accept=tuple(Rule(f"has.{name}", "eq", (0,)) for name in LENGTHS),
         fusion_type=Mask,
     ),
@@ -83,11 +101,11 @@ REFERENCE_FACTORY = "opdeck.plugins.fmha_fwd.reference:make"
 def rows(fusions: Sequence[Fusion | None]) -> tuple[Variant, ...]:
     """The variants of the given fusions, in priority order; the reference, which serves any head dim, comes last."""
     compiled = [
-        _compiled_row(kernel, arch_name, dtype, head_dim, fusion)
+        _compiled_row(kernel, arch_name, dtype, dims, fusion)
         for kernel in KERNELS
         for arch_name in kernel.archs
         for dtype in DTYPES
-        for head_dim in kernel.config_by_head_dim
+        for dims in kernel.config_by_dims
         for fusion in fusions
         if fusion is None or (isinstance(fusion, kernel.fusion_type) and not _has_bias(fusion))
     ]
@@ -99,18 +117,21 @@ def _has_bias(fusion: Fusion) -> bool:
     return isinstance(fusion, AttentionFusion) and any(isinstance(score, Bias) for score in fusion.scores)
 
 
-def _compiled_row(kernel: Kernel, arch_name: str, dtype: str, head_dim: int, fusion: Fusion | None) -> Variant:
+def _compiled_row(kernel: Kernel, arch_name: str, dtype: str, dims: Dims, fusion: Fusion | None) -> Variant:
+    d_qk, d_v = dims
+    dims_slug = f"d{d_qk}" if d_qk == d_v else f"d{d_qk}x{d_v}"
     is_mask = fusion is None or isinstance(fusion, Mask)
     return Variant(
-        id=f"fmha_fwd_{arch(arch_name).slug}_{dtype}_d{head_dim}_{fusion_slug(fusion)}",
+        id=f"fmha_fwd_{arch(arch_name).slug}_{dtype}_{dims_slug}_{fusion_slug(fusion)}",
         family="fmha_fwd",
         arch=arch_name,
         dtype=dtype,
         fusion=fusion,
-        accept=(_dtype_rule(dtype), Rule("dqk", "eq", (head_dim,)), Rule("dv", "eq", (head_dim,)), *kernel.accept),
-        config={**kernel.config_by_head_dim[head_dim], **({} if is_mask else kernel.score_config)},
+        accept=(_dtype_rule(dtype), Rule("dqk", "eq", (d_qk,)), Rule("dv", "eq", (d_v,)), *kernel.accept),
+        config={**kernel.config_by_dims[dims], **({} if is_mask else kernel.score_config)},
         factory=kernel.factory,
-        static_dims={"dqk": head_dim, "dv": head_dim},
+        static_dims={"dqk": d_qk, "dv": d_v},
+        in_default_pack=dims in kernel.default_dims.get(dtype, ()),
     )
 
 

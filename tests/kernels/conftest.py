@@ -19,10 +19,10 @@ def wanted_rows(items: list[pytest.Item]) -> tuple[Variant, ...]:
         params = item.callspec.params if hasattr(item, "callspec") else {}
         if {"arch", "case"} <= params.keys():
             case = params["case"]
-            wanted.add((params["arch"], case.dtype, case.shape.d, fusion_key(case.fusion)))
+            wanted.add((params["arch"], case.dtype, (case.shape.d, case.shape.d_v), fusion_key(case.fusion)))
     rows = registry.variants("fmha_fwd")
     return tuple(
-        row for row in rows if (row.arch, row.dtype, row.static_dims.get("dqk"), fusion_key(row.fusion)) in wanted
+        row for row in rows if (row.arch, row.dtype, tuple(row.static_dims.values()), fusion_key(row.fusion)) in wanted
     )
 
 

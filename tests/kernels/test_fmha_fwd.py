@@ -8,6 +8,7 @@ reference cannot be mistaken for the kernel, and no tile is visited for nothing.
 from __future__ import annotations
 
 import functools
+import itertools
 import threading
 from dataclasses import replace
 from math import inf
@@ -27,6 +28,7 @@ from opdeck.plugins.fmha_fwd.cases import Case, Inputs, Shape, View
 
 CASES = list(cases.cases())
 BLACKWELL_CASES = [*cases.varlen_cases(), *cases.head_dim_cases()]
+FULL_CASES = list(cases.mla_cases())
 # Too many CTAs for an emulator: batch * heads above 65535, the limit of grid dims y and z.
 GPU_CASES = [Case(Shape(65537, 1, 1, 1, 1, 64)), Case(Shape(1, 71280, 71280, 3, 3, 128), cases.BOTTOM_RIGHT)]
 EXAMPLE_77 = frozenset(case.id for case in cases.example_77())
@@ -92,6 +94,9 @@ def emulator_runs() -> list[object]:
         for case_idx, case in enumerate(BLACKWELL_CASES if arch.name != "sm_90a" else ()):
             schedule = BLACKWELL_SCHEDULES[(case_idx + arch_idx) % len(BLACKWELL_SCHEDULES)]
             runs.append(pytest.param(arch.name, schedule, case, id=f"{arch.name}-{schedule}-{case.id}"))
+        for schedule, case in itertools.product(BLACKWELL_SCHEDULES, FULL_CASES if arch.name != "sm_90a" else ()):
+            run_id = f"full-{arch.name}-{schedule}-{case.id}"
+            runs.append(pytest.param(arch.name, schedule, case, id=run_id, marks=pytest.mark.full))
     return runs
 
 

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import importlib.metadata
+import re
 import subprocess
 import sys
 from typing import Any
@@ -91,24 +92,22 @@ def test_unknown_flags_and_errors_of_the_process() -> None:
 @pytest.mark.parametrize(
     ("given", "shape"),
     [
-        ((None,) * 5 + (128,), Shape(64, 16, 16, 256, 256, 128)),
+        ((), Shape(64, 16, 16, 256, 256, 128)),
         ((None, None, None, 512, None, 64), Shape(32, 32, 32, 512, 512, 64)),
         ((None, 4, 2, None, 32768, 128), Shape(1, 4, 2, 32768, 32768, 128)),
         ((3, 4, None, 17, 257, 128), Shape(3, 4, 4, 17, 257, 128)),
         ((1, 1, 1, 16, 0, 64), Shape(1, 1, 1, 16, 0, 64)),
+        ((1, None, 2, 16, None, None, 128), Shape(1, 16, 2, 16, 16, 192, 128)),
+        ((1, 1, 1, 16, 16, None, 64, 32), Shape(1, 1, 1, 16, 16, 96, 64)),
     ],
 )
 def test_defaults_are_those_of_example_77(given: tuple[Any, ...], shape: Shape) -> None:
-    assert commands._shape(*given) == shape
+    assert commands._shape(commands._Sizes(*given)) == shape
 
 
 def test_varlen_splits_rows_unevenly_and_lists_are_taken_as_they_are() -> None:
     def lengths(**flags: Any) -> Lengths:
-        sizes = {name: None for name in ("b", "h", "h_k", "q", "k", "varlen_q", "varlen_k")} | {
-            "d": 64,
-            "varlen": False,
-        }
-        case = commands._case(commands._Sizes(**sizes | flags), None, "bf16", seed=0)
+        case = commands._case(commands._Sizes(d=64, **flags), None, "bf16", seed=0)
         if case.lengths.q is not None:
             assert (case.shape.b, case.shape.sq, case.shape.sk) == (1, sum(case.lengths.q), sum(case.lengths.k))
         return case.lengths
@@ -152,8 +151,8 @@ def test_list_and_explain() -> None:
         f"fmha_fwd_sm90a_{dtype}_d{d}_causal_top_left" for dtype in ("fp16", "bf16") for d in (64, 128)
     ]
     explained = CliRunner().invoke(command_line(), ["explain", "fmha_fwd", *SMALL]).output
-    assert "fmha_fwd_sm100a_fp16_d64_none                  arch: got cpu, want sm_100a\n" in explained
-    assert "fmha_fwd_cpu_fp16_none                         accepts\n" in explained
+    assert re.search(r"fmha_fwd_sm100a_fp16_d64_none +arch: got cpu, want sm_100a\n", explained)
+    assert re.search(r"fmha_fwd_cpu_fp16_none +accepts\n", explained)
 
 
 def test_version() -> None:

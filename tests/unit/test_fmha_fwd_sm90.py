@@ -18,7 +18,7 @@ D128 = Config(head_dim=128, tile_m=128, tile_n=128, kv_stages=2, producer_regs=2
 
 @pytest.mark.parametrize("row", HOPPER_ROWS, ids=lambda row: row.id)
 def test_every_row_could_run(row: Variant) -> None:
-    Config.from_mapping(row.static_dims["dqk"], row.config).check()
+    Config.of(row).check()
 
 
 def test_rows_cover_the_family() -> None:
@@ -60,7 +60,7 @@ def test_a_config_that_could_not_run_is_refused(change: dict[str, int], message:
 
 def test_an_unknown_setting_is_refused() -> None:
     with pytest.raises(TypeError, match="kv_stage'"):
-        Config.from_mapping(128, {"kv_stage": 2})
+        Config.of(replace(HOPPER_ROWS[0], config={"kv_stage": 2}))
 
 
 def test_refusals_are_topology_errors_where_the_topology_refuses() -> None:

@@ -118,7 +118,7 @@ SM100_ROWS = [row for row in variants.rows(variants.FUSIONS) if row.factory.ends
 
 @pytest.mark.parametrize("row", SM100_ROWS, ids=lambda row: row.id)
 def test_every_sm100_variant_fits_the_hardware(row: variants.Variant) -> None:
-    config = Config.from_mapping(row.static_dims["dqk"], row.config)
+    config = Config.of(row)
     config.check()
     # An even share at launch must cover what setmaxnreg then moves about.
     roles = config.roles
@@ -127,10 +127,10 @@ def test_every_sm100_variant_fits_the_hardware(row: variants.Variant) -> None:
 
 
 def test_sm100_config_that_needs_too_much_smem_is_refused() -> None:
-    config = Config.from_mapping(128, SM100_ROWS[0].config)
-    most = (SMEM_LIMIT_BYTES - config.smem_bytes["q_and_o"]) // config.kv_stage_bytes
+    config = Config.of(SM100_ROWS[0])
+    most = (SMEM_LIMIT_BYTES - config.smem_bytes["q_and_o"]) // config.k_tile_bytes
     with pytest.raises(TopologyError, match="shared memory"):
-        replace(config, kv_stages=most + 1).check()
+        replace(config, k_stages=most).check()
 
 
 @settings(deadline=None, max_examples=200)

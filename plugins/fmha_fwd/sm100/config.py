@@ -2,15 +2,16 @@
 """What one compiled fmha_fwd kernel is made of, on the host: tile sizes, roles, pipeline edges, memory maps.
 
 Called by: kernel.py (device code reads it at trace time); unit tests on a CPU (no CuTe DSL here).
-Limits: D = Dv in {32, 64, 96, 128}, 16-bit elements; two query tiles of 128 rows and K tiles of 128 keys a CTA.
+Limits: D and Dv multiples of 32 up to what shared and tensor memory hold; two query tiles of 128 rows and K tiles of
+128 keys a CTA.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
+from opdeck.core import dtypes
 from opdeck.core.kernels.tmem import Alias, TmemMap
 from opdeck.core.kernels.topology import (
     MBARRIER_BYTES,
@@ -22,8 +23,10 @@ from opdeck.core.kernels.topology import (
     check_smem,
 )
 
+if TYPE_CHECKING:
+    from opdeck.core.variant import Variant
+
 NUM_Q_TILES = 2
-ELEM_BYTES = 2
 STATS_PER_ROW = 2
 SMEM_LIMIT_BYTES = 227 * 1024
 
@@ -32,10 +35,16 @@ SMEM_LIMIT_BYTES = 227 * 1024
 class Config:
     """Host data of a variant. Register counts are a thread's; `_elems` counts are a row of one tile."""
 
-    head_dim: int
+    d_qk: int
+    d_v: int
+    elem_bits: int
+    """Of Q, K, V and P."""
+    out_bits: int
+    """Of an element of O."""
     tile_m: int
     tile_n: int
-    kv_stages: int
+    k_stages: int
+    v_stages: int
     softmax_regs: int
     correction_regs: int
     other_regs: int
@@ -49,8 +58,11 @@ class Config:
     """1: tcgen05.ld.red delivers the row maximum of unmasked tiles (sm_103a); 0: computed from registers."""
 
     @classmethod
-    def from_mapping(cls, head_dim: int, config: Mapping[str, Any]) -> Config:
-        return cls(head_dim=head_dim, **config)
+    def of(cls, variant: Variant) -> Config:
+        d_qk, d_v = variant.static_dims["dqk"], variant.static_dims["dv"]
+        elem_bits = dtypes.dtype(variant.dtype).bits
+        tuning: dict[str, Any] = dict(variant.config)
+        return cls(d_qk, d_v, elem_bits, out_bits=elem_bits, **tuning)
 
     @property
     def block_m(self) -> int:
@@ -72,15 +84,15 @@ class Config:
 
     @property
     def topology(self) -> Topology:
-        """Edges with NUM_Q_TILES stages use stage t for query tile t; only "kv" is a ring."""
-        tile_bytes = self.tile_m * self.head_dim * ELEM_BYTES
+        """Edges with NUM_Q_TILES stages use stage t for query tile t; "k" and "v" are rings."""
         return Topology(
             self.roles,
             (
-                Edge("q", "load", "mma", EdgeKind.TMA_UMMA, NUM_Q_TILES, stage_bytes=tile_bytes),
-                Edge("kv", "load", "mma", EdgeKind.TMA_UMMA, self.kv_stages, stage_bytes=self.kv_stage_bytes),
-                # The V tile that the end of a sequence cuts, on its way to its stage of "kv": the tail role fills that.
-                Edge("cut_v", "load", "tail", EdgeKind.TMA_ASYNC, 1, stage_bytes=self.kv_stage_bytes),
+                Edge("q", "load", "mma", EdgeKind.TMA_UMMA, NUM_Q_TILES, stage_bytes=self.q_tile_bytes),
+                Edge("k", "load", "mma", EdgeKind.TMA_UMMA, self.k_stages, stage_bytes=self.k_tile_bytes),
+                Edge("v", "load", "mma", EdgeKind.TMA_UMMA, self.v_stages, stage_bytes=self.v_tile_bytes),
+                # The V tile that the end of a sequence cuts, on its way to its stage of "v": the tail role fills that.
+                Edge("cut_v", "load", "tail", EdgeKind.TMA_ASYNC, 1, stage_bytes=self.v_tile_bytes),
                 # Filled with S; freed by leaving the first p_head_elems columns of P in its place.
                 Edge("scores", "mma", "softmax", EdgeKind.UMMA_ASYNC, NUM_Q_TILES),
                 # The other columns of P. Its turns are those of "scores", so nobody waits for it to be free.
@@ -94,22 +106,36 @@ class Config:
 
     @property
     def tmem(self) -> TmemMap:
-        p_cols = self.tile_n * ELEM_BYTES // 4
+        p_cols = self.tile_n * self.elem_bits // 32
         return TmemMap(
-            regions={"S0": self.tile_n, "S1": self.tile_n, "O0": self.head_dim, "O1": self.head_dim},
+            regions={"S0": self.tile_n, "S1": self.tile_n, "O0": self.d_v, "O1": self.d_v},
             aliases={"P0": Alias("S0", 0, p_cols), "P1": Alias("S1", 0, p_cols)},
         )
 
     @property
-    def kv_stage_bytes(self) -> int:
-        return self.tile_n * self.head_dim * ELEM_BYTES
+    def q_tile_bytes(self) -> int:
+        return self.tile_m * self.d_qk * self.elem_bits // 8
+
+    @property
+    def k_tile_bytes(self) -> int:
+        return self.tile_n * self.d_qk * self.elem_bits // 8
+
+    @property
+    def v_tile_bytes(self) -> int:
+        return self.tile_n * self.d_v * self.elem_bits // 8
+
+    @property
+    def q_slot_bytes(self) -> int:
+        """Of a query tile's buffer, in which its O is staged: its Q is dead by then."""
+        return max(self.q_tile_bytes, self.tile_m * self.d_v * self.out_bits // 8)
 
     @property
     def smem_bytes(self) -> dict[str, int]:
-        """Bytes of each shared-memory buffer. O is staged in Q's buffer, which is dead by then."""
+        """Bytes of each shared-memory buffer."""
         return {
-            "q_and_o": NUM_Q_TILES * self.tile_m * self.head_dim * ELEM_BYTES,
-            "kv": self.kv_stages * self.kv_stage_bytes,
+            "q_and_o": NUM_Q_TILES * self.q_slot_bytes,
+            "k": self.k_stages * self.k_tile_bytes,
+            "v": self.v_stages * self.v_tile_bytes,
             "stats": NUM_Q_TILES * STATS_PER_ROW * self.tile_m * 4,
             "barriers": self.topology.num_barriers * MBARRIER_BYTES,
             "tmem_base": 16,

@@ -27,8 +27,8 @@ STAGED_COLS = 16  # with 32, ptxas 13.0 spills at the end of a tile
 
 @dataclass(frozen=True)
 class CorrectionPort:
-    """A thread's row `row` of both query tiles. o_base: tensor memory, O of query tile t from column t * head_dim;
-    stats (2, 128, 2 tiles) f32 and o_smem (128, D, 2 tiles) 16-bit in shared memory; lse (B, Hq, Sq) f32, absent when
+    """A thread's row `row` of both query tiles. o_base: tensor memory, O of query tile t from column t * Dv;
+    stats (2, 128, 2 tiles) f32 and o_smem (128, Dv, 2 tiles) in shared memory; lse (B, Hq, Sq) f32, absent when
     its pointer is null."""
 
     row: Int32
@@ -96,7 +96,7 @@ class CorrectionRole:
             tmem_after_wait()
             chunks = RowChunks(self.o_tensor(tile_idx), CHUNK_COLS, self.port.row)
             values = cute.make_rmem_tensor(cute.make_layout(CHUNK_COLS), Float32)
-            for col in cutlass.range_constexpr(0, self.config.head_dim, CHUNK_COLS):
+            for col in cutlass.range_constexpr(0, self.config.d_v, CHUNK_COLS):
                 chunks.load(col, values)
                 cute.arch.fence_view_async_tmem_load()
                 scale_values(values, factor)
@@ -129,7 +129,7 @@ class CorrectionRole:
     def stage_scaled(self, tile_idx: Int32, factor: Float32) -> None:
         chunks = RowChunks(self.o_tensor(tile_idx), STAGED_COLS, self.port.row)
         values = cute.make_rmem_tensor(cute.make_layout(STAGED_COLS), Float32)
-        for col in cutlass.range_constexpr(0, self.config.head_dim, STAGED_COLS):
+        for col in cutlass.range_constexpr(0, self.config.d_v, STAGED_COLS):
             chunks.load(col, values)
             cute.arch.fence_view_async_tmem_load()
             scale_values(values, factor)
@@ -139,7 +139,7 @@ class CorrectionRole:
     def stage_zeros(self, tile_idx: Int32) -> None:
         values = cute.make_rmem_tensor(cute.make_layout(CHUNK_COLS), Float32)
         values.fill(0.0)
-        for col in cutlass.range_constexpr(0, self.config.head_dim, CHUNK_COLS):
+        for col in cutlass.range_constexpr(0, self.config.d_v, CHUNK_COLS):
             self.stage_chunk(values, tile_idx, col)
 
     @cute.jit
@@ -164,7 +164,7 @@ class CorrectionRole:
             out[work.q_rows.batch, work.head, work.q_rows.begin + q] = lse
 
     def o_tensor(self, tile_idx: Any) -> cute.Tensor:
-        return tmem_tensor(self.port.o_base, tile_idx * self.config.head_dim, self.config.head_dim)
+        return tmem_tensor(self.port.o_base, tile_idx * self.config.d_v, self.config.d_v)
 
 
 @cute.jit

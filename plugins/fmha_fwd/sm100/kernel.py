@@ -15,7 +15,7 @@ from typing import Any
 
 import cutlass
 import cutlass.cute as cute
-from cutlass import Float32, Int32, Int64, pipeline
+from cutlass import Float32, Int32, Int64, Uint8, pipeline
 from cutlass.utils import SmemAllocator
 
 from opdeck.core.fusion import Residual
@@ -24,7 +24,7 @@ from opdeck.core.kernels import schedule
 from opdeck.core.kernels.pipelines import make_pipelines, tmem_after_wait, tmem_before_signal
 from opdeck.core.kernels.tmem_tile import tmem_tensor
 from opdeck.core.variant import Variant
-from opdeck.plugins.fmha_fwd.sm100.config import ELEM_BYTES, NUM_Q_TILES, STATS_PER_ROW, Config
+from opdeck.plugins.fmha_fwd.sm100.config import NUM_Q_TILES, STATS_PER_ROW, Config
 from opdeck.plugins.fmha_fwd.sm100.correction import CorrectionPort, CorrectionRole
 from opdeck.plugins.fmha_fwd.sm100.load import LoadPort, LoadRole, TmaTile
 from opdeck.plugins.fmha_fwd.sm100.mma import MmaPort, MmaRole
@@ -46,7 +46,7 @@ def make(variant: Variant) -> Callable[..., None]:
 
     Raises: ValueError when the variant's configuration could not run.
     """
-    config = Config.from_mapping(variant.static_dims["dqk"], variant.config)
+    config = Config.of(variant)
     config.check()
     fmha = FmhaForward(config, DTYPES[variant.dtype], Residual() if variant.fusion is None else variant.fusion)
 
@@ -116,7 +116,8 @@ class FmhaForward:
     def section_heads(self, q: cute.Tensor, k: cute.Tensor) -> Int32:
         """Heads of a schedule section."""
         batch, _, num_heads, _ = q.shape
-        kv_head_bytes = Int64(k.shape[1]) * (2 * self.config.head_dim * ELEM_BYTES)
+        config = self.config
+        kv_head_bytes = Int64(k.shape[1]) * ((config.d_qk + config.d_v) * config.elem_bits // 8)
         head_group = Int32(num_heads) // Int32(k.shape[2])
         # Never more than there are, so that 32 bits hold every product of the schedule.
         num_rows = Int32(num_heads) * Int32(batch)
@@ -134,7 +135,7 @@ class FmhaForward:
         config, roles = self.config, self.config.roles
         fusion = self.fusion.with_leaves(leaves).at(work.seq, work.head)
         mmas = make_mmas(config, self.dtype)
-        storage = SmemAllocator().allocate(self.storage_type(mmas))
+        storage = SmemAllocator().allocate(self.storage_type())
         warp_idx = cute.arch.make_warp_uniform(cute.arch.warp_idx())
         edges = make_pipelines(config.topology, storage.barriers.data_ptr())
         if warp_idx == roles["correction"].first_warp:
@@ -161,8 +162,8 @@ class FmhaForward:
             if warp_idx == roles["store"].first_warp:
                 StoreRole(config, self.store_port(cta, maps, outputs, work)).run(work)
             if warp_idx == roles["tail"].first_warp:
-                _, _, smem_v = load_buffers(cta)
-                TailRole(config, TailPort(smem_v, edges["kv"], edges["cut_v"], cta.cut_tile), fusion).run(work)
+                _, _, smem_v = self.load_buffers(cta)
+                TailRole(config, TailPort(smem_v, edges["v"], edges["cut_v"], cta.cut_tile), fusion).run(work)
 
     def work(self, maps: TensorMaps, sequences: Sequences, scalars: Scalars) -> Work:
         """This CTA's coordinates."""
@@ -179,14 +180,16 @@ class FmhaForward:
             k_rows=sequences.k_rows(seq, coord.batch, scalars.num_k_rows),
         )
 
-    def storage_type(self, mmas: Mmas) -> Any:
+    def storage_type(self) -> Any:
         """The shared memory of a CTA; sizes as in Config.smem_bytes, which the CPU checks."""
         config = self.config
+        q_bytes, k_bytes, v_bytes = (config.smem_bytes[name] for name in ("q_and_o", "k", "v"))
 
         @cute.struct
         class Storage:
-            q_and_o: cute.struct.Align[cute.struct.MemRange[self.dtype, cute.cosize(mmas.q_layout)], SMEM_ALIGN_BYTES]
-            kv: cute.struct.Align[cute.struct.MemRange[self.dtype, cute.cosize(mmas.k_layout)], SMEM_ALIGN_BYTES]
+            q_and_o: cute.struct.Align[cute.struct.MemRange[Uint8, q_bytes], SMEM_ALIGN_BYTES]
+            k: cute.struct.Align[cute.struct.MemRange[Uint8, k_bytes], SMEM_ALIGN_BYTES]
+            v: cute.struct.Align[cute.struct.MemRange[Uint8, v_bytes], SMEM_ALIGN_BYTES]
             stats: cute.struct.MemRange[Float32, NUM_Q_TILES * STATS_PER_ROW * config.tile_m]
             barriers: cute.struct.MemRange[Int64, config.topology.num_barriers]
             tmem_base: Int32
@@ -195,24 +198,25 @@ class FmhaForward:
 
     def load_port(self, cta: Cta, maps: TensorMaps, work: Work) -> LoadPort:
         mmas, q_begin, k_begin = cta.mmas, work.q_rows.begin, work.k_rows.begin
-        smem_q, smem_k, smem_v = load_buffers(cta)
+        smem_q, smem_k, smem_v = self.load_buffers(cta)
         qk, pv = mmas.qk.get_slice(0), mmas.pv.get_slice(0)
-        m, n, d = mmas.qk_tiler
+        (m, n, d_qk), d_v = mmas.qk_tiler, mmas.pv_tiler[1]
         q, k = (cute.domain_offset((begin, 0, 0, 0), x) for begin, x in ((q_begin, maps.q), (k_begin, maps.k)))
         v = cute.domain_offset((0, k_begin, 0, 0), maps.v)
         return LoadPort(
-            q=TmaTile(maps.q_atom, qk.partition_A(cute.flat_divide(q, (m, d))), smem_q),
-            k=TmaTile(maps.k_atom, qk.partition_B(cute.flat_divide(k, (n, d))), smem_k),
-            v=TmaTile(maps.v_atom, pv.partition_B(cute.flat_divide(v, (d, n))), smem_v),
+            q=TmaTile(maps.q_atom, qk.partition_A(cute.flat_divide(q, (m, d_qk))), smem_q),
+            k=TmaTile(maps.k_atom, qk.partition_B(cute.flat_divide(k, (n, d_qk))), smem_k),
+            v=TmaTile(maps.v_atom, pv.partition_B(cute.flat_divide(v, (d_v, n))), smem_v),
             q_edge=cta.edges["q"],
-            kv_edge=cta.edges["kv"],
+            k_edge=cta.edges["k"],
+            v_edge=cta.edges["v"],
             cut_v_edge=cta.edges["cut_v"],
             cut_tile=cta.cut_tile,
         )
 
     def mma_port(self, cta: Cta) -> MmaPort:
         mmas, tmem, tmem_base = cta.mmas, self.config.tmem, cta.tmem_base
-        smem_q, smem_k, smem_v = load_buffers(cta)
+        smem_q, smem_k, smem_v = self.load_buffers(cta)
         s_layout = mmas.qk.make_fragment_C(mmas.qk.partition_shape_C(mmas.qk_tiler[:2])).layout
         o_layout = mmas.pv.make_fragment_C(mmas.pv.partition_shape_C(mmas.pv_tiler[:2])).layout
         p_first = mmas.pv.make_fragment_A(cute.make_tensor(tmem_base, mmas.p_layout.outer))[None, None, None, 0]
@@ -231,7 +235,8 @@ class FmhaForward:
             p=tuple(p_tensor(name) for name in ("P0", "P1")),
             o=tuple(cute.make_tensor(tmem_base + tmem.offset(name), o_layout) for name in ("O0", "O1")),
             q_edge=cta.edges["q"],
-            kv_edge=cta.edges["kv"],
+            k_edge=cta.edges["k"],
+            v_edge=cta.edges["v"],
             scores_edge=cta.edges["scores"],
             p_tail_edge=cta.edges["p_tail"],
             o_edge=cta.edges["o"],
@@ -240,7 +245,7 @@ class FmhaForward:
     def store_port(self, cta: Cta, maps: TensorMaps, outputs: Outputs, work: Work) -> StorePort:
         o = cute.domain_offset((work.q_rows.begin, 0, 0, 0), maps.o)
         tiles = cute.flat_divide(o, cta.mmas.pv_tiler[:2])
-        return StorePort(maps.o_atom, tiles, o_buffer(cta), outputs.o, cta.edges["out"])
+        return StorePort(maps.o_atom, tiles, self.o_buffer(cta), outputs.o, cta.edges["out"])
 
     @cute.jit
     def run_softmax(self, cta: Cta, fusion: Any, work: Work, scales: Scales) -> None:
@@ -269,7 +274,7 @@ class FmhaForward:
             row=cute.arch.thread_idx()[0] % role.num_threads,
             o_base=cta.tmem_base + config.tmem.offset("O0"),
             stats=self.stats(cta),
-            o_smem=o_buffer(cta),
+            o_smem=self.o_buffer(cta),
             lse=lse,
             stats_edge=cta.edges["stats"],
             o_edge=cta.edges["o"],
@@ -288,18 +293,16 @@ class FmhaForward:
         shape = (STATS_PER_ROW, self.config.tile_m, NUM_Q_TILES)
         return cta.storage.stats.get_tensor(cute.make_layout(shape, stride=(shape[1], 1, shape[0] * shape[1])))
 
+    def load_buffers(self, cta: Cta) -> tuple[cute.Tensor, cute.Tensor, cute.Tensor]:
+        """Shared memory of Q, and of the stages of K and V."""
+        mmas, storage = cta.mmas, cta.storage
+        return (
+            storage.q_and_o.get_tensor(mmas.q_layout.outer, mmas.q_layout.inner, self.dtype),
+            storage.k.get_tensor(mmas.k_layout.outer, mmas.k_layout.inner, self.dtype),
+            storage.v.get_tensor(mmas.v_layout.outer, mmas.v_layout.inner, self.dtype),
+        )
 
-def load_buffers(cta: Cta) -> tuple[cute.Tensor, cute.Tensor, cute.Tensor]:
-    """Shared memory of Q, and of the stages that K and V take in turn."""
-    mmas, storage = cta.mmas, cta.storage
-    return (
-        storage.q_and_o.get_tensor(mmas.q_layout.outer, swizzle=mmas.q_layout.inner),
-        storage.kv.get_tensor(mmas.k_layout.outer, swizzle=mmas.k_layout.inner),
-        storage.kv.get_tensor(mmas.v_layout.outer, swizzle=mmas.v_layout.inner),
-    )
-
-
-def o_buffer(cta: Cta) -> cute.Tensor:
-    """O (128, D, 2 tiles), each tile in the buffer of its Q tile: by then no S is computed from that any more."""
-    layout = cta.mmas.o_layout
-    return cta.storage.q_and_o.get_tensor(layout.outer, swizzle=layout.inner)
+    def o_buffer(self, cta: Cta) -> cute.Tensor:
+        """O (128, Dv, 2 tiles), each tile in the buffer of its Q tile: by then no S is computed from that any more."""
+        layout = cta.mmas.o_layout
+        return cta.storage.q_and_o.get_tensor(layout.outer, layout.inner, self.dtype)

@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """The load warp: Q once, then K and V tile by tile, by TMA.
 
-Called by: kernel.py. Fills edges "q" and "kv" in the order in which the mma warp drains them:
+Called by: kernel.py. Fills edges "q", "k" and "v" in the order in which the mma warp drains them:
 Q0 K0 Q1 V0 K1 V1 ... Rows past the end of a tensor arrive as zeros (tensor-map bounds). Rows past the end of a sequence
 may hold anything: in Q they make rows of O that nobody stores, in K scores that the mask hides, but in V a NaN would
-reach O as 0 * NaN. So the V tile that a sequence's end cuts goes to the tail role by "cut_v", and "kv" is filled there.
+reach O as 0 * NaN. So the V tile that a sequence's end cuts goes to the tail role by "cut_v", and "v" is filled there.
 """
 
 from __future__ import annotations
@@ -39,7 +39,8 @@ class LoadPort:
     k: TmaTile
     v: TmaTile
     q_edge: Any
-    kv_edge: Any
+    k_edge: Any
+    v_edge: Any
     cut_v_edge: Any
     cut_tile: Int32
     """Of V; -1: there is none."""
@@ -65,10 +66,10 @@ class LoadRole:
             if second.count > 0:
                 self.load_q(work, 1)
             for tile in cutlass.range(begin, end, unroll=1):
-                use = 2 * (tile - begin)
-                self.load_v(work, tile, use + 1)
+                use = tile - begin
+                self.load_v(work, tile, use)
                 if tile + 1 < end:
-                    self.load_k(work, tile + 1, use + 2)
+                    self.load_k(work, tile + 1, use + 1)
 
     @cute.jit
     def load_q(self, work: Work, tile_idx: int) -> None:
@@ -79,21 +80,21 @@ class LoadRole:
     @cute.jit
     def load_k(self, work: Work, tile: Int32, use: Int32) -> None:
         source = self.port.k.gmem[None, None, None, tile, 0, work.kv_head, work.k_rows.batch]
-        slot = ring_slot(self.config.kv_stages, use).producer
-        self.copy(self.port.k, source, self.port.kv_edge, slot)
+        slot = ring_slot(self.config.k_stages, use).producer
+        self.copy(self.port.k, source, self.port.k_edge, slot)
 
     @cute.jit
     def load_v(self, work: Work, tile: Int32, use: Int32) -> None:
         source = self.port.v.gmem[None, None, None, 0, tile, work.kv_head, work.k_rows.batch]
-        slot = ring_slot(self.config.kv_stages, use).producer
+        slot = ring_slot(self.config.v_stages, use).producer
         if tile == self.port.cut_tile:
             # Waits for the stage without promising bytes to its barrier: they arrive at that of "cut_v".
-            self.port.kv_edge.sync_object_empty.wait(slot.index, slot.phase)
+            self.port.v_edge.sync_object_empty.wait(slot.index, slot.phase)
             cut_slot = lane_slot(0, 0).producer
             self.port.cut_v_edge.producer_acquire(cut_slot)
             copy_tile(self.port.v, source, slot.index, self.port.cut_v_edge.producer_get_barrier(cut_slot))
         else:
-            self.copy(self.port.v, source, self.port.kv_edge, slot)
+            self.copy(self.port.v, source, self.port.v_edge, slot)
 
     @cute.jit
     def copy(self, operand: TmaTile, source: cute.Tensor, edge: Any, slot: Slot) -> None:

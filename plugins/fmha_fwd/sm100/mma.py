@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The mma warp: issues S = Q K^T and O += P V for both query tiles, one K tile apart.
 
-Called by: kernel.py. Drains "q", "kv" and "p_tail", fills "scores" and "o".
+Called by: kernel.py. Drains "q", "k", "v" and "p_tail", fills "scores" and "o".
 Order in the steady state, tensor pipe busy with one query tile while the softmax works on the other:
     O0 += P0 V(j-1);  S0 = Q0 K(j);  O1 += P1 V(j-1);  S1 = Q1 K(j)
 P lies where its S lay, so S(j) must follow the P V that reads P(j-1): the tensor pipe keeps the order of issue.
@@ -36,7 +36,8 @@ class MmaPort:
     p: tuple[cute.Tensor, cute.Tensor]
     o: tuple[cute.Tensor, cute.Tensor]
     q_edge: Any
-    kv_edge: Any
+    k_edge: Any
+    v_edge: Any
     scores_edge: Any
     p_tail_edge: Any
     o_edge: Any
@@ -56,27 +57,33 @@ class MmaRole:
         second = work.tile_range(self.fusion, self.config, 1)
         begin, end = span(first, second)
         if begin < end:
-            k_slot = self.wait_kv(0)
+            k_slot = self.wait_k(0)
             self.issue_scores(0, first, begin, k_slot)
             self.issue_scores(1, second, begin, k_slot)
-            self.port.kv_edge.consumer_release(k_slot)
+            self.port.k_edge.consumer_release(k_slot)
             for tile in cutlass.range(begin + 1, end, unroll=1):
-                v_slot = self.wait_kv(2 * (tile - begin) - 1)
-                k_slot = self.wait_kv(2 * (tile - begin))
+                v_slot = self.wait_v(tile - begin - 1)
+                k_slot = self.wait_k(tile - begin)
                 self.issue_output(0, first, tile - 1, v_slot)
                 self.issue_scores(0, first, tile, k_slot)
                 self.issue_output(1, second, tile - 1, v_slot)
-                self.port.kv_edge.consumer_release(v_slot)
+                self.port.v_edge.consumer_release(v_slot)
                 self.issue_scores(1, second, tile, k_slot)
-                self.port.kv_edge.consumer_release(k_slot)
-            v_slot = self.wait_kv(2 * (end - begin) - 1)
+                self.port.k_edge.consumer_release(k_slot)
+            v_slot = self.wait_v(end - begin - 1)
             self.issue_output(0, first, end - 1, v_slot)
             self.issue_output(1, second, end - 1, v_slot)
 
     @cute.jit
-    def wait_kv(self, use: cutlass.Int32) -> Slot:
-        slot = ring_slot(self.config.kv_stages, use)
-        self.port.kv_edge.consumer_wait(slot)
+    def wait_k(self, use: cutlass.Int32) -> Slot:
+        slot = ring_slot(self.config.k_stages, use)
+        self.port.k_edge.consumer_wait(slot)
+        return slot
+
+    @cute.jit
+    def wait_v(self, use: cutlass.Int32) -> Slot:
+        slot = ring_slot(self.config.v_stages, use)
+        self.port.v_edge.consumer_wait(slot)
         return slot
 
     @cute.jit

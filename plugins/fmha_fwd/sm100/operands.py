@@ -40,8 +40,8 @@ class Mmas:
 
 
 def make_mmas(config: Config, dtype: Any) -> Mmas:
-    qk_tiler = (config.tile_m, config.tile_n, config.head_dim)
-    pv_tiler = (config.tile_m, config.head_dim, config.tile_n)
+    qk_tiler = (config.tile_m, config.tile_n, config.d_qk)
+    pv_tiler = (config.tile_m, config.d_v, config.tile_n)
     k_major, mn_major = OperandMajorMode.K, OperandMajorMode.MN
     qk = sm100_utils.make_trivial_tiled_mma(dtype, dtype, k_major, k_major, Float32, CTA_GROUP, qk_tiler[:2])
     pv = sm100_utils.make_trivial_tiled_mma(
@@ -52,12 +52,22 @@ def make_mmas(config: Config, dtype: Any) -> Mmas:
         pv=pv,
         qk_tiler=qk_tiler,
         pv_tiler=pv_tiler,
-        q_layout=sm100_utils.make_smem_layout_a(qk, qk_tiler, dtype, NUM_Q_TILES),
-        k_layout=sm100_utils.make_smem_layout_b(qk, qk_tiler, dtype, config.kv_stages),
-        v_layout=sm100_utils.make_smem_layout_b(pv, pv_tiler, dtype, config.kv_stages),
+        q_layout=_in_slots(sm100_utils.make_smem_layout_a(qk, qk_tiler, dtype, 1), config, dtype),
+        k_layout=sm100_utils.make_smem_layout_b(qk, qk_tiler, dtype, config.k_stages),
+        v_layout=sm100_utils.make_smem_layout_b(pv, pv_tiler, dtype, config.v_stages),
         p_layout=sm100_utils.make_smem_layout_a(pv, pv_tiler, dtype, 1),
-        o_layout=sm100_utils.make_smem_layout_epi(dtype, utils.LayoutEnum.ROW_MAJOR, pv_tiler[:2], NUM_Q_TILES),
+        o_layout=_in_slots(
+            sm100_utils.make_smem_layout_epi(dtype, utils.LayoutEnum.ROW_MAJOR, pv_tiler[:2], 1), config, dtype
+        ),
     )
+
+
+def _in_slots(one_tile: Any, config: Config, dtype: Any) -> Any:
+    """The layout of a tile, whose last mode is of extent 1, for all query tiles, each in a slot of its own."""
+    slots = cute.make_layout(NUM_Q_TILES, stride=config.q_slot_bytes * 8 // dtype.width)
+    modes = list(range(cute.rank(one_tile) - 1))
+    outer = cute.append(cute.select(one_tile.outer, mode=modes), slots)
+    return cute.make_composed_layout(one_tile.inner, 0, outer)
 
 
 @dataclass(frozen=True)

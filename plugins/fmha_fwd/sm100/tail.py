@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The tail warp: clears what a sequence's last V tile holds beyond the sequence.
 
-Called by: kernel.py. Drains "cut_v" and fills, in place of the load warp, the one stage of "kv" that the tile lies in.
+Called by: kernel.py. Drains "cut_v" and fills, in place of the load warp, the one stage of "v" that the tile lies in.
 The other sequences' values there have weights of 0, but 0 times a NaN or an infinity is no 0.
 Source: PTX ISA 9.x, "Async proxy" (a proxy fence between these writes and the reads of tcgen05.mma).
 """
@@ -28,7 +28,7 @@ class TailPort:
     """v: smem (MMA of (D, 16 keys), 1, tile_n / 16, stage). cut_tile: of V, -1 when there is none."""
 
     v: cute.Tensor
-    kv_edge: Any
+    v_edge: Any
     cut_v_edge: Any
     cut_tile: Int32
 
@@ -48,20 +48,20 @@ class TailRole:
         begin, end = span(first, second)
         tile = self.port.cut_tile
         if begin <= tile and tile < end:
-            slot = ring_slot(self.config.kv_stages, 2 * (tile - begin) + 1)
+            slot = ring_slot(self.config.v_stages, tile - begin)
             self.port.cut_v_edge.consumer_wait(lane_slot(0, 0))
             self.clear_rows(slot.index, work.sk - tile * self.config.tile_n)
             cute.arch.fence_view_async_shared()
             cute.arch.sync_warp()
             with cute.arch.elect_one():
-                cute.arch.mbarrier_arrive(self.port.kv_edge.producer_get_barrier(slot))
+                cute.arch.mbarrier_arrive(self.port.v_edge.producer_get_barrier(slot))
 
     @cute.jit
     def clear_rows(self, stage_idx: Int32, first_row: Int32) -> None:
         """Zeros to the keys [first_row, tile_n) of a stage, 16 bytes a lane at a time."""
         dtype = self.port.v.element_type
         elems_per_store = STORE_BITS // dtype.width
-        stores_per_row = self.config.head_dim // elems_per_store
+        stores_per_row = self.config.d_v // elems_per_store
         zeros = cute.make_rmem_tensor(cute.make_layout(elems_per_store), dtype)
         zeros.fill(0.0)
         keys_per_mma = cute.size(self.port.v, mode=[0, 1])

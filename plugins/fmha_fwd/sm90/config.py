@@ -8,9 +8,8 @@ Limits: head dim 64 or 128; one CTA of one query tile.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from opdeck.core.kernels.topology import (
     MBARRIER_BYTES,
@@ -23,6 +22,9 @@ from opdeck.core.kernels.topology import (
     Topology,
     check_smem,
 )
+
+if TYPE_CHECKING:
+    from opdeck.core.variant import Variant
 
 WARPGROUP_THREADS = WARPGROUP_WARPS * WARP_THREADS
 WGMMA_M = 64  # rows of D that one warpgroup computes: the shapes are m64nNk16
@@ -44,8 +46,9 @@ class Config:
     consumer_regs: int
 
     @classmethod
-    def from_mapping(cls, head_dim: int, config: Mapping[str, Any]) -> Config:
-        return cls(head_dim=head_dim, **config)
+    def of(cls, variant: Variant) -> Config:
+        config: dict[str, Any] = dict(variant.config)
+        return cls(variant.static_dims["dqk"], **config)
 
     @property
     def num_consumer_warpgroups(self) -> int:

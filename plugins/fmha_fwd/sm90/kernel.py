@@ -45,7 +45,7 @@ def make(variant: Variant) -> Any:
 
     Raises: ValueError when the variant's config could not run; ArgumentTypeError when its fusion is no Mask.
     """
-    config = Config.from_mapping(variant.static_dims["dqk"], variant.config)
+    config = Config.of(variant)
     config.check()
     fusion = Residual() if variant.fusion is None else variant.fusion
     if not isinstance(fusion, Mask):
