@@ -23,7 +23,7 @@ const WgmmaRegisterUser& user_at(const Program& program, uint32_t op_idx) {
   return program.wgmma_register_users[program.wgmma_register_user_of[op_idx]];
 }
 
-Flow tell_and_execute(Warp& warp, const Op& op) {
+Flow guard_and_execute(Warp& warp, const Op& op) {
   const WgmmaRegisterUser& user = user_at(warp.launch.program, warp.pc);
   if (ClusterHazards* hazards = hazards_of(warp)) hazards->use_wgmma_registers(warp, user);
   return user.execute(warp, op);
@@ -63,7 +63,7 @@ void mark_wgmma_registers(Program& program, const ptx::Kernel& kernel, const std
       user.shape = shape_of(kernel.instructions[i]);
     } else {
       if (user.read.empty() && user.written.empty()) continue;
-      program.ops[i].execute = &tell_and_execute;
+      program.ops[i].execute = &guard_and_execute;
     }
     program.wgmma_register_user_of[i] = static_cast<uint32_t>(program.wgmma_register_users.size());
     program.wgmma_register_users.push_back(std::move(user));

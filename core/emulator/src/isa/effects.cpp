@@ -14,7 +14,7 @@ struct EffectRule {
   Effect effect;
 };
 
-constexpr EffectRule kRules[] = {
+constexpr EffectRule kEffectRules[] = {
     {"ld", Effect::none},
     {"ldu", Effect::none},
     {"prefetch", Effect::none},
@@ -53,7 +53,7 @@ bool is_clock(const ptx::Operand& operand) {
 Effect effect_of(const ptx::Instruction& instruction) {
   const std::string_view opcode = instruction.opcode;
   if (std::any_of(instruction.operands.begin(), instruction.operands.end(), is_clock)) return Effect::some;
-  for (const EffectRule& rule : kRules)
+  for (const EffectRule& rule : kEffectRules)
     if (opcode.starts_with(rule.name) && (opcode.size() == rule.name.size() || opcode[rule.name.size()] == '.'))
       return rule.effect;
   const bool computes = std::find(std::begin(kComputing), std::end(kComputing), find_pipe(opcode)) != std::end(kComputing);

@@ -15,7 +15,7 @@ struct PipeRule {
   Pipe pipe;
 };
 
-constexpr PipeRule kRules[] = {
+constexpr PipeRule kPipeRules[] = {
     // Floating point by its type; what is left of these names is integer.
     {"add", "f32x2", Pipe::f32x2},
     {"sub", "f32x2", Pipe::f32x2},
@@ -228,7 +228,7 @@ bool has_modifier(std::string_view opcode, std::string_view modifier) {
 const char* pipe_name(Pipe pipe) { return kNames[static_cast<size_t>(pipe)]; }
 
 Pipe find_pipe(std::string_view opcode) {
-  for (const PipeRule& rule : kRules) {
+  for (const PipeRule& rule : kPipeRules) {
     if (opcode.substr(0, rule.name.size()) != rule.name) continue;
     if (opcode.size() > rule.name.size() && opcode[rule.name.size()] != '.') continue;
     if (rule.modifier.empty() || has_modifier(opcode, rule.modifier)) return rule.pipe;

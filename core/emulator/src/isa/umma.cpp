@@ -193,7 +193,7 @@ Flow commit(Warp& warp, const Op& op) {
   return Flow::next;
 }
 
-void decode_commit(Decoding& d) {
+void decode_mma_commit(Decoding& d) {
   require_tcgen05(d);
   CommitDetail detail;
   detail.num_ctas = take_cta_group(d);
@@ -213,7 +213,7 @@ void decode_commit(Decoding& d) {
 
 void add_umma_instructions(InstructionTable& table) {
   table["tcgen05.mma"] = {decode_mma, manual::kTensorCore5};
-  table["tcgen05.commit"] = {decode_commit, manual::kTensorCore5};
+  table["tcgen05.commit"] = {decode_mma_commit, manual::kTensorCore5};
 }
 
 }  // namespace opdeck::emu
