@@ -96,6 +96,7 @@ class Operator:
     def __init__(self, family: Family) -> None:
         self._family = family
         self._plans: dict[Hashable, _Plan] = {}
+        self._rows: dict[Hashable, tuple[Variant, ...]] = {}
         self.last_launch: LastLaunch | None = None
         self.__doc__ = family.call.__doc__
         self.__name__ = family.name
@@ -111,7 +112,10 @@ class Operator:
         for fusion in fusions:
             if self._family.fusion_type is not None and isinstance(fusion, self._family.fusion_type):
                 rows.setdefault(fusion_key(fusion), fusion.without_values())
-        return self._family.rows(tuple(rows.values()))
+        key = tuple(rows)
+        if key not in self._rows:
+            self._rows[key] = self._family.rows(tuple(rows.values()))
+        return self._rows[key]
 
     def command(self, name: str) -> Callable[..., None] | None:
         """The family's typer command, "run" or "explain"; None when it has none."""

@@ -47,7 +47,11 @@ class Shape:
 
 @dataclass(frozen=True)
 class Case:
-    """One row. terms: which of "c" and "bias" are given. transposed: which of "a" and "b" are MN-major."""
+    """One row.
+
+    terms: which of "c" and "bias" are given. transposed: which of "a" and "b" are MN-major. tile: slug of the Tile (of
+    variants.py) to run on; None: the one that is selected.
+    """
 
     shape: Shape
     formats: tuple[str, str] = ("mxfp8_e4m3", "mxfp8_e4m3")
@@ -56,12 +60,14 @@ class Case:
     terms: tuple[str, ...] = ()
     transposed: tuple[str, ...] = ()
     max_ctas: int | None = None
+    tile: str | None = None
 
     @property
     def id(self) -> str:
         majors = [f"{name}_mn" for name in self.transposed]
         words = (*self.formats, self.d_format, str(self.shape), self.values.value, *self.terms, *majors)
         words += () if self.max_ctas is None else (f"ctas{self.max_ctas}",)
+        words += (f"on_{self.tile}",) if self.tile else ()
         return "-".join(words)
 
 
@@ -80,30 +86,29 @@ class Inputs:
 _MXFP8, _MXFP4, _NVFP4 = ("mxfp8_e4m3",) * 2, ("mxfp4",) * 2, ("nvfp4",) * 2
 # Less than a tile, more than one, rows and columns past whole tiles, and every end that K can have in one.
 _EDGES = (Shape(1, 8, 32), Shape(200, 136, 160), Shape(130, 264, 96, 3), Shape(129, 128, 448), Shape(256, 256, 256))
-# Two-CTA kernels take large products alone.
-_LARGE = Shape(2050, 2056, 192)
+# More than one cluster of each tile, a part of one, and a part of a tile of K.
+_CLUSTERS = Shape(520, 600, 448)
 
 
 def cases() -> Iterator[Case]:
     """Every row."""
     for formats, shape in itertools.product((_MXFP8, _MXFP4, _NVFP4), _EDGES):
-        yield Case(shape, formats)
+        yield Case(shape, formats, tile="")
     shape = Shape(200, 136, 224)
     for formats in (("mxfp6_e3m2", "mxfp6_e2m3"), ("mxfp8_e5m2", "mxfp4"), ("mxfp4", "mxfp6_e2m3")):
         yield Case(shape, formats, "fp16")
     for formats in (_MXFP8, _MXFP4):
         yield Case(shape, formats, "fp32", Values.INTEGERS)
-    for formats in (_MXFP8, _NVFP4):
-        yield Case(_LARGE, formats)
+    for tile, formats in itertools.product(("256x256_2x2", "256x256", "256x128", "128x64"), (_MXFP8, _NVFP4)):
+        yield Case(_CLUSTERS, formats, max_ctas=4, tile=tile)
     for terms in (("c",), ("bias",), ("c", "bias")):
         yield Case(replace(shape, num_batches=2), _MXFP8, terms=terms)
     yield Case(shape, _NVFP4, "fp32", terms=("c", "bias"))
     for transposed in (("a",), ("b",), ("a", "b")):
         yield Case(replace(shape, num_batches=2), ("mxfp8_e4m3", "mxfp8_e5m2"), transposed=transposed)
     yield Case(shape, ("mxfp6_e2m3", "mxfp8_e4m3"), transposed=("b",))
-    yield Case(_LARGE, _MXFP8, transposed=("a", "b"))
-    for formats in (_MXFP8, _NVFP4):  # several tiles a CTA
-        yield Case(Shape(130, 264, 96, 3), formats, max_ctas=2)
+    yield Case(_CLUSTERS, _MXFP8, transposed=("a", "b"), tile="256x256")
+    yield Case(Shape(2050, 2056, 64), _MXFP8, max_ctas=16)
 
 
 def make_inputs(case: Case, seed: int) -> Inputs:

@@ -6,8 +6,8 @@ Who calls it: plugin.py. A new kernel, format pair or arch is one entry of a tab
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 
 from opdeck.core import dtypes
 from opdeck.core.arch import CPU, arch
@@ -15,25 +15,40 @@ from opdeck.core.fusion import Activation, Fusion, GatedSilu, Gelu, Relu, Silu
 from opdeck.core.mx.formats import FORMATS, PITCH_ELEMS, SCALE_TILE_BYTES, SCALE_TILE_COLS, MxFormat, mx_format
 from opdeck.core.schema import Rule
 from opdeck.core.variant import Variant, fusion_slug
-from opdeck.plugins.mx_gemm.sm100.config import CHUNK_COLS
+from opdeck.plugins.mx_gemm.sm100.config import CHUNK_COLS, Config, most_ab_stages
 
 FAMILY = "mx_gemm"
+D_STAGES = 2
+
+
+@dataclass(frozen=True)
+class Tile:
+    """Tiles of one MMA, in which clusters, in which order, and for which problems.
+
+    Nothing here is tuned on hardware. The smaller the traffic to shared memory an MMA the better, as long as there are
+    tiles for most of some 150 SMs and few of their rows are past M. band_tiles: so that the tiles in flight are about
+    as many rows as columns of D, which share most of A and B in the L2 cache.
+    """
+
+    slug: str
+    config: Mapping[str, int]
+    accept: tuple[Rule, ...] = ()
 
 
 @dataclass(frozen=True)
 class Kernel:
-    """A kernel source: for which archs, formats of A and B and types of D, in which config.
+    """A kernel source: for which archs, formats of A and B and types of D, on which tile.
 
-    accept: what it asks of a problem besides, such as Rule("has.c", "eq", (0,)). slug: tells rows of one arch, formats
-    and type apart. pitch_elems: of operands whose elements take less than a byte. transposed: the MN-major of "a" and
-    "b".
+    accept: what it asks of a problem besides, such as Rule("has.c", "eq", (0,)). slug: tells rows of one arch, formats,
+    type and tile apart. pitch_elems: of operands whose elements take less than a byte. transposed: the MN-major of "a"
+    and "b".
     """
 
     factory: str
     archs: tuple[str, ...]
     formats: tuple[tuple[str, str], ...]
     d_formats: tuple[str, ...]
-    config: Mapping[str, int | str]
+    tile: Tile
     accept: tuple[Rule, ...] = ()
     slug: str = ""
     pitch_elems: int = field(default=PITCH_ELEMS)
@@ -56,35 +71,64 @@ _MIXED = tuple(
 _PACKED = (("mxfp4", "mxfp4"), ("nvfp4", "nvfp4"))
 _PACKED_PITCH_ELEMS = 32
 
-_AB_STAGES = 5
-_TILE = {"ab_stages": _AB_STAGES, "d_stages": 2, "band_tiles": 8}
-# One CTA a tile.
-_ONE_CTA = _TILE | {"mma_m": 128, "mma_n": 128, "cluster_m": 1, "cluster_n": 1}
-# Two CTAs a tile, each with half of the rows: half of the traffic to shared memory an MMA.
-_TWO_CTAS = _TILE | {"mma_m": 256, "mma_n": 256, "cluster_m": 2, "cluster_n": 1}
+
+# Bytes to shared memory an MMA cycle of an SM, from clusters of two pairs a quarter less of them from the L2 cache:
+# 64 for 256 x 256 by two CTAs, 96 for 256 x 128 by two, 128 for 128 x 128 and 192 for 128 x 64 by one.
+_QUADS = Tile(
+    "256x256_2x2",
+    {"mma_m": 256, "mma_n": 256, "cluster_m": 2, "cluster_n": 2, "band_tiles": 8},
+    (Rule("m", "ge", (4096,)), Rule("n", "ge", (4096,))),
+)
+_PAIRS = Tile(
+    "256x256",
+    {"mma_m": 256, "mma_n": 256, "cluster_m": 2, "cluster_n": 1, "band_tiles": 8},
+    (Rule("m", "ge", (2048,)), Rule("n", "ge", (2048,))),
+)
+_FLAT_PAIRS = Tile(
+    "256x128",
+    {"mma_m": 256, "mma_n": 128, "cluster_m": 2, "cluster_n": 1, "band_tiles": 6},
+    (Rule("m", "ge", (1024,)),),
+)
+# Few rows: more CTAs to read B.
+_NARROW = Tile(
+    "128x64",
+    {"mma_m": 128, "mma_n": 64, "cluster_m": 1, "cluster_n": 1, "band_tiles": 2},
+    (Rule("m", "le", (256,)), Rule("n", "le", (8192,))),
+)
+_SQUARE = Tile("", {"mma_m": 128, "mma_n": 128, "cluster_m": 1, "cluster_n": 1, "band_tiles": 12})
+_EVERY_TILE = (_QUADS, _PAIRS, _FLAT_PAIRS, _NARROW, _SQUARE)
+# Those that every kernel has; a pack holds these alone unasked.
+_BASIC_TILES = (_PAIRS, _SQUARE)
+
 # What a pack holds unasked: equal formats but for the exotic, and activations of 8 bits with weights of 4.
 _DEFAULT_FORMATS = (("mxfp8_e4m3", "mxfp8_e4m3"), ("mxfp8_e4m3", "mxfp4"), *_PACKED)
 _DEFAULT_D_FORMATS = ("bf16",)
-# From this size on the large tiles keep nearly all SMs busy: 64 pairs.
-_LARGE = (Rule("m", "ge", (2048,)), Rule("n", "ge", (2048,)))
 # The MMA's last 64 of K may be half past the end; the kernel clears the scales of that half in the CTA of the mma warp
 # only, and so a pair takes whole ones.
 _WHOLE_MMAS = (Rule("k", "multiple_of", (64,)),)
-
+# Of 8 bits, or of 8 and 4.
+_COMMON = tuple(pair for pair in _MIXED if all("mxfp6" not in name for name in pair))
+_EXOTIC = tuple(pair for pair in _MIXED if pair not in _COMMON)
 # Operands of 8 bits may be MN-major; those that are, and the slug.
 _MN_MAJOR = ((("a",), "a_mn"), (("b",), "b_mn"), (("a", "b"), "ab_mn"))
 
 
-def _mn_major_kernels() -> tuple[Kernel, ...]:
+def _mixed_kernels(formats: tuple[tuple[str, str], ...], tiles: tuple[Tile, ...]) -> Iterator[Kernel]:
+    return (Kernel(_SM100, _ARCHS, formats, _D_FORMATS, tile) for tile in tiles)
+
+
+def _packed_kernels() -> Iterator[Kernel]:
+    for tile in _EVERY_TILE:
+        accept = _WHOLE_MMAS if tile.config["cluster_m"] > 1 else ()
+        yield Kernel(_SM100, _ARCHS, _PACKED, _D_FORMATS, tile, accept, pitch_elems=_PACKED_PITCH_ELEMS)
+
+
+def _mn_major_kernels() -> Iterator[Kernel]:
     """Kernels of MN-major operands, for the formats in which those have 8 bits."""
-    kernels = []
     for transposed, slug in _MN_MAJOR:
         formats = tuple(pair for pair in _MIXED if all(_bits(pair, name) == 8 for name in transposed))
-        for tile, accept, size in ((_TWO_CTAS, _LARGE, "_2cta"), (_ONE_CTA, (), "")):
-            kernels.append(
-                Kernel(_SM100, _ARCHS, formats, _D_FORMATS, tile, accept, slug + size, transposed=transposed)
-            )
-    return tuple(kernels)
+        for tile in _BASIC_TILES:
+            yield Kernel(_SM100, _ARCHS, formats, _D_FORMATS, tile, slug=slug, transposed=transposed)
 
 
 def _bits(formats: tuple[str, str], operand: str) -> int:
@@ -93,45 +137,42 @@ def _bits(formats: tuple[str, str], operand: str) -> int:
 
 # In priority order.
 KERNELS: tuple[Kernel, ...] = (
-    Kernel(_SM100, _ARCHS, _MIXED, _D_FORMATS, _TWO_CTAS, accept=_LARGE, slug="2cta"),
-    Kernel(_SM100, _ARCHS, _MIXED, _D_FORMATS, _ONE_CTA),
-    Kernel(
-        _SM100,
-        _ARCHS,
-        _PACKED,
-        _D_FORMATS,
-        _TWO_CTAS,
-        accept=(*_LARGE, *_WHOLE_MMAS),
-        slug="2cta",
-        pitch_elems=_PACKED_PITCH_ELEMS,
-    ),
-    Kernel(_SM100, _ARCHS, _PACKED, _D_FORMATS, _ONE_CTA, pitch_elems=_PACKED_PITCH_ELEMS),
+    *_mixed_kernels(_COMMON, _EVERY_TILE),
+    *_mixed_kernels(_EXOTIC, _BASIC_TILES),
+    *_packed_kernels(),
     *_mn_major_kernels(),
 )
 
 REFERENCE_FACTORY = "opdeck.plugins.mx_gemm.reference:make"
 
 
-def rows(fusions: Sequence[Fusion | None]) -> tuple[Variant, ...]:
+def rows(fusions: Sequence[Fusion | None], kernels: Sequence[Kernel] = KERNELS) -> tuple[Variant, ...]:
     """The variants of the given activations, in priority order; the references, of any format, come last."""
     compiled = [
-        _compiled_row(kernel, arch_name, formats, d_format, fusion)
-        for kernel in KERNELS
+        _with_most_stages(_compiled_row(kernel, arch_name, formats, d_format, fusion))
+        for kernel in kernels
         for arch_name in kernel.archs
         for formats in kernel.formats
         for d_format in kernel.d_formats
         for fusion in fusions
-        if int(kernel.config["mma_n"]) % (CHUNK_COLS * _num_columns(fusion)) == 0  # whole chunks of D a tile
+        if kernel.tile.config["mma_n"] % (CHUNK_COLS * _num_columns(fusion)) == 0  # whole chunks of D a tile
     ]
     scales = tuple(dict.fromkeys(row.scale_name for row in FORMATS))
     return (*compiled, *(_reference_row(scale, fusion) for scale in scales for fusion in fusions))
+
+
+def rows_on_tile(slug: str, fusions: Sequence[Fusion | None]) -> tuple[Variant, ...]:
+    """Those of one tile alone, for problems of any size."""
+    kernels = [replace(row, tile=replace(row.tile, accept=())) for row in KERNELS if row.tile.slug == slug]
+    return rows(fusions, kernels)
 
 
 def _compiled_row(
     kernel: Kernel, arch_name: str, formats: tuple[str, str], d_format: str, fusion: Fusion | None
 ) -> Variant:
     a, b = (mx_format(name) for name in formats)
-    words = (FAMILY, arch(arch_name).slug, a.name, b.name, d_format, *filter(None, (kernel.slug,)), fusion_slug(fusion))
+    slugs = filter(None, (kernel.slug, kernel.tile.slug))
+    words = (FAMILY, arch(arch_name).slug, a.name, b.name, d_format, *slugs, fusion_slug(fusion))
     pitches = (
         Rule(f"pitch.{name}", "multiple_of", (kernel.pitch_elems,))
         for name, row in (("a", a), ("b", b))
@@ -151,13 +192,15 @@ def _compiled_row(
             *pitches,
             *(Rule(f"transposed.{name}", "eq", (int(name in kernel.transposed),)) for name in ("a", "b")),
             *_output_rules(fusion),
+            *kernel.tile.accept,
             *kernel.accept,
         ),
         config=_config(kernel, fusion),
         factory=kernel.factory,
         static_dims={"tile": SCALE_TILE_BYTES},
         symbol_dtypes={"A": a.element_name, "B": b.element_name, "S": a.scale_name, "D": d_format},
-        in_default_pack=not kernel.transposed
+        in_default_pack=kernel.tile in _BASIC_TILES
+        and not kernel.transposed
         and formats in _DEFAULT_FORMATS
         and d_format in _DEFAULT_D_FORMATS
         and fusion is None,
@@ -165,12 +208,15 @@ def _compiled_row(
     )
 
 
-def _config(kernel: Kernel, fusion: Fusion | None) -> Mapping[str, int | str]:
+def _config(kernel: Kernel, fusion: Fusion | None) -> dict[str, int | str]:
     columns = _num_columns(fusion)
-    if columns == 1:
-        return kernel.config
-    # A stage gives its room to boxes of C, which are not those of D then.
-    return {**kernel.config, "num_columns": columns, "ab_stages": _AB_STAGES - 1}
+    changes = {} if columns == 1 else {"num_columns": columns}
+    return {**kernel.tile.config, "d_stages": D_STAGES, **changes}
+
+
+def _with_most_stages(row: Variant) -> Variant:
+    """The row with as many stages of A and B as shared memory holds."""
+    return replace(row, config={**row.config, "ab_stages": most_ab_stages(Config.of(row))})
 
 
 def _reference_row(scale_name: str, fusion: Fusion | None) -> Variant:

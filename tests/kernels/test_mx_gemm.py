@@ -7,6 +7,8 @@ mistaken for the kernel, and no step of K is taken for nothing.
 
 from __future__ import annotations
 
+import functools
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -16,8 +18,9 @@ from opdeck.aot import build
 from opdeck.core import registry
 from opdeck.core.devices import Device, open_device
 from opdeck.core.mx import exact_values
+from opdeck.core.operator import Operator
 from opdeck.core.variant import Variant
-from opdeck.plugins.mx_gemm import cases, reference
+from opdeck.plugins.mx_gemm import cases, plugin, reference, variants
 from opdeck.plugins.mx_gemm.cases import Case, Inputs, Shape, Values
 from opdeck.plugins.mx_gemm.reference import Epilogue
 
@@ -27,10 +30,19 @@ SM103_CASES = [case for case in CASES if case.shape == Shape(200, 136, 160)]
 OTHER_SCHEDULES = ("lazy", "random:1", "random:2")
 
 
+@functools.cache
+def operator_of(tile: str | None) -> Operator:
+    """mx_gemm with all its kernels, or with those of one tile."""
+    if tile is None:
+        return registry.get("mx_gemm")
+    (family,) = plugin.opdeck_operators()
+    return Operator(replace(family, rows=functools.partial(variants.rows_on_tile, tile)))
+
+
 def run_case(case: Case, inputs: Inputs, device: Device) -> None:
     """Runs a case into a poisoned output and compares it with the oracle."""
     scalars = {"alpha": inputs.alpha, "beta": inputs.beta, "max_ctas": case.max_ctas}
-    registry.get("mx_gemm")(inputs.a, inputs.b, **inputs.terms, **scalars, out=inputs.d, device=device)
+    operator_of(case.tile)(inputs.a, inputs.b, **inputs.terms, **scalars, out=inputs.d, device=device)
     a, b = exact_values(inputs.a), exact_values(inputs.b)
     epilogue = Epilogue(inputs.alpha, inputs.beta, inputs.terms.get("c"), inputs.terms.get("bias"))
     want = reference.gemm(a, b, epilogue)
@@ -44,9 +56,10 @@ def run_case(case: Case, inputs: Inputs, device: Device) -> None:
 
 
 def rows_of(arch: str, wanted: list[Case]) -> list[Variant]:
-    """The rows that the cases are for."""
-    gemm, found = registry.get("mx_gemm"), {}
-    for case in wanted:
+    """The rows that the cases are for, without rules on sizes where a case names the tile."""
+    found = {}
+    for case in sorted(wanted, key=lambda case: case.tile is not None):
+        gemm = operator_of(case.tile)
         inputs = cases.make_inputs(case, seed=7)
         terms = {**inputs.terms, "beta": inputs.beta, "out": inputs.d}
         row = gemm.select(gemm.problem(inputs.a, inputs.b, **terms, device=f"emulator:{arch}"))
@@ -85,7 +98,7 @@ def test_emulator(arch: str, schedule: str, mx_case: Case, mx_pack: Path) -> Non
     device = open_device(f"emulator:{arch}", schedule=schedule, hazards="strict")
     device.load_pack(mx_pack)
     run_case(mx_case, cases.make_inputs(mx_case, seed=7), device)
-    last, report = registry.get("mx_gemm").last_launch, device.last_report()
+    last, report = operator_of(mx_case.tile).last_launch, device.last_report()
     assert last is not None
     assert report is not None
     assert last.variant.arch == arch

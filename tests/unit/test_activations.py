@@ -42,8 +42,7 @@ def test_kernels_agree_with_the_reference(activation: Activation) -> None:
         archs=("sm_100a",),
         formats=(("mxfp8_e4m3", "mxfp8_e4m3"),),
         d_formats=("fp32",),
-        config={"num_sums": len(sums)},
-        slug="activation",
+        tile=variants.Tile("activation", {"num_sums": len(sums)}),
     )
     row = variants._compiled_row(kernel, "sm_100a", kernel.formats[0], "fp32", activation)
     (family,) = plugin.opdeck_operators()

@@ -34,8 +34,7 @@ def probe(byte_idx: int, formats: tuple[str, str] = FORMATS, transposed: tuple[s
         archs=("sm_100a",),
         formats=(formats,),
         d_formats=("fp32",),
-        config={"byte_idx": byte_idx},
-        slug="_".join(("probe", *transposed, str(byte_idx))),
+        tile=variants.Tile("_".join(("probe", *transposed, str(byte_idx))), {"byte_idx": byte_idx}),
         transposed=transposed,
     )
     return variants._compiled_row(kernel, "sm_100a", formats, "fp32", None)

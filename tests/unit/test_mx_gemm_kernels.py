@@ -88,7 +88,7 @@ def test_two_accumulators_fit_with_the_scales(config: Config) -> None:
     ("change", "message"),
     [
         ({"mma_m": 64}, "want 128|256 rows"),
-        ({"mma_n": 192}, "want 128|256 rows"),
+        ({"mma_n": 192}, "want 128|256 rows and 64|128|256 columns"),
         ({"mma_m": 256}, "num_m a multiple"),
         ({"cluster_n": 16}, "16 CTAs, want 1..8"),
         ({"ab_stages": 7}, "shared memory"),

@@ -9,7 +9,8 @@ Limits: a CTA's tile has 128 rows; A and B are K-major, or of elements of 8 bits
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import functools
+from dataclasses import dataclass, replace
 from typing import Any
 
 from opdeck.core.dtypes import dtype
@@ -57,10 +58,10 @@ class Config:
     mma_n: int
     cluster_m: int
     cluster_n: int
-    ab_stages: int
     d_stages: int
     band_tiles: int
     """Cluster tiles along M that run together for each N: they share B while it is in the L2 cache."""
+    ab_stages: int = 1
     num_columns: int = 1
     """Columns of A B^T that the activation makes one of D of."""
     transposed: tuple[str, ...] = ()
@@ -108,8 +109,8 @@ class Config:
 
     @property
     def scale_n(self) -> int:
-        """Columns of B whose scales each CTA needs: all of the MMA's."""
-        return self.mma_n
+        """Columns of B whose scales each CTA loads: all of the MMA's, in whole tiles of scales."""
+        return max(self.mma_n, SCALE_ROWS)
 
     @property
     def store_cols(self) -> int:
@@ -234,8 +235,8 @@ class Config:
 
     def check(self) -> None:
         """Raises ValueError (TopologyError, TmemError) when the configuration could not run."""
-        if self.mma_m not in (128, 256) or self.mma_n not in (128, 256):
-            raise ValueError(f"MMA: ({self.mma_m}, {self.mma_n}), want 128|256 rows and 128|256 columns")
+        if self.mma_m not in (128, 256) or self.mma_n not in (64, 128, 256):
+            raise ValueError(f"MMA: ({self.mma_m}, {self.mma_n}), want 128|256 rows and 64|128|256 columns")
         for name in self.transposed:
             if dtype(getattr(self, name)).bits != 8:
                 raise ValueError(f"transposed {name}: {getattr(self, name)}, want elements of 8 bits")
@@ -245,3 +246,10 @@ class Config:
         self.topology.check()
         self.tmem.check()
         check_smem(self.smem_bytes, SMEM_LIMIT_BYTES)
+
+
+@functools.cache
+def most_ab_stages(config: Config) -> int:
+    """Stages of A and B for which a CTA has room in shared memory."""
+    one, two = (sum(replace(config, ab_stages=num).smem_bytes.values()) for num in (1, 2))
+    return 1 + (SMEM_LIMIT_BYTES - one) // (two - one)

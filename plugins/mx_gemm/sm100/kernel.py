@@ -244,15 +244,17 @@ class MxGemm:
 
         def scale_port(name: str, smem_layout: Any, make_layout: Callable[..., Any]) -> ScalePort:
             one_stage = cute.select(smem_layout, mode=[0, 1, 2])
-            base = cute.recast_ptr(tmem_base + config.tmem.offset(name), dtype=scale)
-            tmem = cute.make_tensor(base, make_layout(mma.tiled, mma.tiler, block, one_stage))
+            tmem_cols = tmem_base + config.tmem.offset(name)
+            tmem = cute.make_tensor(
+                cute.recast_ptr(tmem_cols, dtype=scale), make_layout(mma.tiled, mma.tiler, block, one_stage)
+            )
             copy = tcgen05.make_s2t_copy(atom, cute.filter_zeros(tmem))
             smem = getattr(storage, name)
             rows, words = SCALE_ROWS, config.scale_words
             chunks = config.stage_bytes[name] // (rows * words * SCALE_WORD_BLOCKS)
             shape = (rows, words, chunks, config.ab_stages)
             word_tensor = cute.make_tensor(cute.recast_ptr(smem.data_ptr(), dtype=Uint32), cute.make_layout(shape))
-            return ScalePort(copy, word_tensor, smem.get_tensor(smem_layout), tmem)
+            return ScalePort(copy, word_tensor, smem.get_tensor(smem_layout), tmem, tmem_cols)
 
         a_scale = scale_port("a_scale", mma.a_scale_layout, blockscaled_layout.make_tmem_layout_sfa)
         b_scale = scale_port("b_scale", mma.b_scale_layout, blockscaled_layout.make_tmem_layout_sfb)

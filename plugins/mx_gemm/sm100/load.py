@@ -67,7 +67,7 @@ class LoadRole:
             (self.port.a, tile.m),
             (self.port.a_scale, tile.m),
             (self.port.b, tile.n),
-            (self.port.b_scale, tile.n),
+            (self.port.b_scale, tile.n * self.config.mma_n // self.config.scale_n),
         ):
             block_copy(
                 operand.atom,

@@ -22,7 +22,13 @@ from cutlass.cute.nvgpu import tcgen05
 from cutlass.cutlass_dsl import extract_mlir_values, new_from_mlir_values
 
 from opdeck.core.kernels.pipelines import tmem_after_wait
-from opdeck.plugins.mx_gemm.sm100.config import MMAS_PER_K_TILE, NUM_ACCUMULATORS, SCALE_WORD_BLOCKS, Config
+from opdeck.plugins.mx_gemm.sm100.config import (
+    MMAS_PER_K_TILE,
+    NUM_ACCUMULATORS,
+    SCALE_WORD_BLOCKS,
+    WARP_ROWS,
+    Config,
+)
 from opdeck.plugins.mx_gemm.sm100.work import Work
 
 
@@ -30,12 +36,14 @@ from opdeck.plugins.mx_gemm.sm100.work import Work
 class ScalePort:
     """Scales of one operand: the copy from smem (MMA, MMA_MN, MMA_K, stage) to tensor memory (MMA, MMA_MN, MMA_K).
 
-    words: the same smem as words of four scales of a row (row in chunk, word along K, chunk of 128 rows, stage)."""
+    words: the same smem as words of four scales of a row (row in chunk, word along K, chunk of 128 rows, stage).
+    tmem_cols: the first of their columns."""
 
     copy: Any
     words: cute.Tensor
     smem: cute.Tensor
     tmem: cute.Tensor
+    tmem_cols: cute.Pointer
 
 
 @dataclass(frozen=True)
@@ -53,6 +61,16 @@ class MmaPort:
     acc_edge: Any
 
 
+@dataclass(frozen=True)
+class Operands:
+    """What the MMAs of a stage work on: the accumulator, the stage, and the scales of B in tensor memory, those of the
+    tile's first column first."""
+
+    acc: cute.Tensor
+    stage_idx: Int32
+    b_scale: cute.Tensor
+
+
 class MmaRole:
     """Runs in one warp of the CTA that leads an MMA; tcgen05 instructions are issued by one elected lane."""
 
@@ -66,7 +84,8 @@ class MmaRole:
         stage = pipeline.make_pipeline_state(pipeline.PipelineUserType.Consumer, self.config.ab_stages)
         acc_stage = pipeline.make_pipeline_state(pipeline.PipelineUserType.Producer, self.config.acc_stages)
         tile_count = Int32(0)
-        for _ in cutlass.range(work.cluster_idx, work.grid.count, work.num_clusters, unroll=1):
+        for index in cutlass.range(work.cluster_idx, work.grid.count, work.num_clusters, unroll=1):
+            b_scale = self.b_scale_of_tile(work, index)
             port.acc_edge.producer_acquire(acc_stage)
             tmem_after_wait()
             first_col = tile_count % NUM_ACCUMULATORS * self.config.acc_stride_cols
@@ -74,7 +93,7 @@ class MmaRole:
             for k_tile in cutlass.range(k_tiles.num_whole, unroll=1):
                 port.ab_edge.consumer_wait(stage)
                 self.copy_scales(stage.index)
-                self.multiply(acc, stage.index, k_tile > 0)
+                self.multiply(Operands(acc, stage.index, b_scale), k_tile > 0)
                 port.ab_edge.consumer_release(stage)
                 stage.advance()
             if k_tiles.tail_mmas > 0:
@@ -82,12 +101,22 @@ class MmaRole:
                 if cutlass.const_expr(self.config.mma_blocks > 1):
                     self.clear_scales_past_k(stage.index, k_tiles.tail_blocks)
                 self.copy_scales(stage.index)
-                self.multiply_tail(acc, stage.index, k_tiles)
+                self.multiply_tail(Operands(acc, stage.index, b_scale), k_tiles)
                 port.ab_edge.consumer_release(stage)
                 stage.advance()
             port.acc_edge.producer_commit(acc_stage)
             acc_stage.advance()
             tile_count += 1
+
+    def b_scale_of_tile(self, work: Work, index: Int32) -> cute.Tensor:
+        """The scales of the columns of a tile, in tensor memory; those of scale_n columns are loaded."""
+        config, scale = self.config, self.port.b_scale
+        if config.mma_n == config.scale_n:
+            return scale.tmem
+        tiles_per_load = config.scale_n // config.mma_n
+        cols = work.mma_tile(index).n % tiles_per_load * (config.mma_n // WARP_ROWS)
+        first = cute.recast_ptr(scale.tmem_cols + cols, dtype=scale.tmem.element_type)
+        return cute.make_tensor(first, scale.tmem.layout)
 
     @cute.jit
     def copy_scales(self, stage_idx: Int32) -> None:
@@ -109,25 +138,26 @@ class MmaRole:
             cute.arch.sync_warp()
 
     @cute.jit
-    def multiply(self, acc: cute.Tensor, stage_idx: Int32, accumulate: Any) -> None:
+    def multiply(self, operands: Operands, accumulate: Any) -> None:
         for block in cutlass.range_constexpr(MMAS_PER_K_TILE):
-            self.issue(acc, stage_idx, block, True if block > 0 else accumulate)
+            self.issue(operands, block, True if block > 0 else accumulate)
 
     @cute.jit
-    def multiply_tail(self, acc: cute.Tensor, stage_idx: Int32, k_tiles: Any) -> None:
+    def multiply_tail(self, operands: Operands, k_tiles: Any) -> None:
         """The MMAs of a tile that K ends in."""
-        self.issue(acc, stage_idx, 0, k_tiles.num_whole > 0)
+        self.issue(operands, 0, k_tiles.num_whole > 0)
         for block in cutlass.range_constexpr(1, MMAS_PER_K_TILE):
             if block < k_tiles.tail_mmas:
-                self.issue(acc, stage_idx, block, True)
+                self.issue(operands, block, True)
 
     @cute.jit
-    def issue(self, acc: cute.Tensor, stage_idx: Int32, block: int, accumulate: Any) -> None:
+    def issue(self, operands: Operands, block: int, accumulate: Any) -> None:
         """One MMA, block `block` of the K of a stage."""
         port = self.port
         # `set` changes the object in place, which must not outlive the branch that this runs in: work on a copy.
         tiled_mma = new_from_mlir_values(port.tiled_mma, extract_mlir_values(port.tiled_mma))
         tiled_mma.set(tcgen05.Field.ACCUMULATE, accumulate)
+        acc, stage_idx = operands.acc, operands.stage_idx
         a = [port.a[None, None, block, stage_idx], port.a_scale.tmem[None, None, block]]
-        b = [port.b[None, None, block, stage_idx], port.b_scale.tmem[None, None, block]]
+        b = [port.b[None, None, block, stage_idx], operands.b_scale[None, None, block]]
         cute.gemm(tiled_mma, acc, a, b, acc)
