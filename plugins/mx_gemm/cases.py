@@ -21,6 +21,7 @@ from opdeck.core.mx.formats import SCALE_TILE_COLS, SCALE_TILE_ROWS
 from opdeck.core.variant import Variant
 from opdeck.plugins.mx_gemm.sm100.config import CTA_M, Config
 from opdeck.plugins.mx_gemm.spec import ALIGN_BYTES
+from opdeck.plugins.mx_gemm.variants import KERNELS
 
 Array = npt.NDArray[Any]
 
@@ -109,6 +110,15 @@ def cases() -> Iterator[Case]:
     yield Case(shape, ("mxfp6_e2m3", "mxfp8_e4m3"), transposed=("b",))
     yield Case(_CLUSTERS, _MXFP8, transposed=("a", "b"), tile="256x256")
     yield Case(Shape(2050, 2056, 64), _MXFP8, max_ctas=16)
+
+
+def every_format() -> Iterator[Case]:
+    """A case for each pair of formats, each type of D and each way that operands may lie."""
+    kernels = {(kernel.formats, kernel.transposed): kernel for kernel in KERNELS}
+    for kernel in kernels.values():
+        for idx, formats in enumerate(kernel.formats):
+            d_format = kernel.d_formats[idx % len(kernel.d_formats)]
+            yield Case(Shape(200, 136, 352), formats, d_format, transposed=kernel.transposed, tile="")
 
 
 def make_inputs(case: Case, seed: int) -> Inputs:

@@ -8,6 +8,7 @@ mistaken for the kernel, and no step of K is taken for nothing.
 from __future__ import annotations
 
 import functools
+import itertools
 from dataclasses import replace
 from pathlib import Path
 
@@ -26,8 +27,9 @@ from opdeck.plugins.mx_gemm.reference import Epilogue
 
 CASES = list(cases.cases())
 # sm_103a runs the same sources; these show that it does.
-SM103_CASES = [case for case in CASES if case.shape == Shape(200, 136, 160)]
+SM103_CASES = [case for case in CASES if case.shape == Shape(200, 136, 160) or case.tile == "256x256_2x2"]
 OTHER_SCHEDULES = ("lazy", "random:1", "random:2")
+FULL_CASES = [*CASES, *cases.every_format()]
 
 
 @functools.cache
@@ -85,11 +87,15 @@ def test_reference(case: Case) -> None:
 
 
 def emulator_runs() -> list[object]:
-    runs = []
+    runs, usual = [], set()
     for arch, wanted in (("sm_100a", CASES), ("sm_103a", SM103_CASES)):
         for case_idx, case in enumerate(wanted):
             for schedule in ("eager", OTHER_SCHEDULES[case_idx % len(OTHER_SCHEDULES)]):
+                usual.add((arch, schedule, case))
                 runs.append(pytest.param(arch, schedule, case, id=f"{arch}-{schedule}-{case.id}"))
+    for run in itertools.product(("sm_100a", "sm_103a"), ("eager", *OTHER_SCHEDULES), FULL_CASES):
+        if run not in usual:
+            runs.append(pytest.param(*run, id=f"full-{run[0]}-{run[1]}-{run[2].id}", marks=pytest.mark.full))
     return runs
 
 
