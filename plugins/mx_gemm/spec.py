@@ -16,7 +16,7 @@ from opdeck.core.errors import ArgumentError, ArgumentTypeError
 from opdeck.core.family import OutputSpec, Request
 from opdeck.core.fusion import Activation
 from opdeck.core.mx import FORMATS, MxTensor
-from opdeck.core.mx.formats import SCALE_TILE_BYTES, SCALE_TILE_ROWS
+from opdeck.core.mx.formats import SCALE_TILE_BYTES, SCALE_TILE_COLS, SCALE_TILE_ROWS
 from opdeck.core.mx.tensor import K_MULTIPLE
 from opdeck.core.schema import ArgSpec, FamilySchema, Rule
 
@@ -37,6 +37,15 @@ def _tensor(name: str, dims: tuple[str, ...], symbol: str, dtypes: tuple[str, ..
         align_bytes=ALIGN_BYTES,
         contiguous_last=True,
         **more,
+    )
+
+
+def _k_tiles_rules() -> tuple[Rule, ...]:
+    """Tiles of scales along K, for scales of each type."""
+    blocks = {row.scale: row.block for row in FORMATS}
+    return tuple(
+        Rule("k_tiles", "eq", rhs_field="k", rhs_divisor=block * SCALE_TILE_COLS, when=("dtype.S", scale.number))
+        for scale, block in blocks.items()
     )
 
 
@@ -64,6 +73,7 @@ SCHEMA = FamilySchema(
         Rule("pitch.b", "ge", rhs_field="n", when=("transposed.b", 1)),
         Rule("m_tiles", "eq", rhs_field="m", rhs_divisor=SCALE_TILE_ROWS),
         Rule("n_tiles", "eq", rhs_field="n", rhs_divisor=SCALE_TILE_ROWS),
+        *_k_tiles_rules(),
         Rule("tile", "eq", (SCALE_TILE_BYTES,)),
         Rule("max_ctas", "ge", (1,)),
     ),

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 from opdeck.core import dtypes
 from opdeck.core.arch import CPU, arch
 from opdeck.core.fusion import Activation, Fusion, GatedSilu, Gelu, Relu, Silu
-from opdeck.core.mx.formats import FORMATS, PITCH_ELEMS, SCALE_TILE_BYTES, SCALE_TILE_COLS, MxFormat, mx_format
+from opdeck.core.mx.formats import FORMATS, PITCH_ELEMS, SCALE_TILE_BYTES, mx_format
 from opdeck.core.schema import Rule
 from opdeck.core.variant import Variant, fusion_slug
 from opdeck.plugins.mx_gemm.sm100.config import CHUNK_COLS, Config, most_ab_stages
@@ -188,7 +188,7 @@ def _compiled_row(
             _dtype_rule("A", (a.element_name,)),
             _dtype_rule("B", (b.element_name,)),
             _dtype_rule("D", (d_format,)),
-            *_scale_rules(a),
+            _dtype_rule("S", (a.scale_name,)),
             *pitches,
             *(Rule(f"transposed.{name}", "eq", (int(name in kernel.transposed),)) for name in ("a", "b")),
             *_output_rules(fusion),
@@ -231,20 +231,12 @@ def _reference_row(scale_name: str, fusion: Fusion | None) -> Variant:
         accept=(
             _dtype_rule("A", elements),
             _dtype_rule("B", elements),
-            *_scale_rules(formats[0]),
+            _dtype_rule("S", (scale_name,)),
             *_output_rules(fusion),
         ),
         config={"block": formats[0].block},
         factory=REFERENCE_FACTORY,
         static_dims={},
-    )
-
-
-def _scale_rules(row: MxFormat) -> tuple[Rule, ...]:
-    """The type of the scales, and how many tiles of them K takes."""
-    return (
-        _dtype_rule("S", (row.scale_name,)),
-        Rule("k_tiles", "eq", rhs_field="k", rhs_divisor=row.block * SCALE_TILE_COLS),
     )
 
 

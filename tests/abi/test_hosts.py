@@ -15,10 +15,15 @@ from opdeck.core import registry
 from opdeck.core.fusion import Causal
 from opdeck.core.variant import Variant
 from opdeck.plugins.fmha_fwd.cases import Case, Shape, expected_macs
+from opdeck.plugins.mx_gemm import cases as mx_cases
 
 EXAMPLES = Path(__file__).parents[2] / "abi" / "examples"
 ARCHS = ("sm_100a", "sm_103a", "sm_90a")
-HOSTS = {"fmha_host.c": ("cc", "-std=c99"), "fmha_host.cpp": ("c++", "-std=c++17")}
+HOSTS = {
+    "fmha_host.c": ("cc", "-std=c99"),
+    "fmha_host.cpp": ("c++", "-std=c++17"),
+    "mx_gemm_host.c": ("cc", "-std=c99"),
+}
 
 
 @pytest.fixture(scope="module")
@@ -39,6 +44,20 @@ def variants() -> dict[str, Variant]:
 def pack(variants: dict[str, Variant], tmp_path_factory: pytest.TempPathFactory) -> Path:
     schemas = {"fmha_fwd": registry.schema("fmha_fwd")}
     return build(list(variants.values()), schemas, tmp_path_factory.mktemp("pack"), "hosts")
+
+
+@pytest.fixture(scope="module")
+def mx_rows() -> dict[str, Variant]:
+    """What the host of mx_gemm asks for, by arch: the kernel for products of any size."""
+    ids = {arch: f"mx_gemm_{arch.replace('_', '')}_mxfp8_e4m3_mxfp8_e4m3_bf16_none" for arch in ("sm_100a", "sm_103a")}
+    rows = {row.id: row for row in registry.variants("mx_gemm")}
+    return {arch: rows[row_id] for arch, row_id in ids.items()}
+
+
+@pytest.fixture(scope="module")
+def mx_pack(mx_rows: dict[str, Variant], tmp_path_factory: pytest.TempPathFactory) -> Path:
+    schemas = {"mx_gemm": registry.schema("mx_gemm")}
+    return build(list(mx_rows.values()), schemas, tmp_path_factory.mktemp("mx_pack"), "mx_hosts")
 
 
 @pytest.fixture(scope="module")
@@ -89,6 +108,36 @@ def test_cpp_host_computes_on_packed_views(hosts: dict[str, Path], pack: Path, a
     assert result.returncode == 0, result.stdout + result.stderr
     assert f"fmha_fwd_{arch.replace('_', '')}_bf16_d64_none: accepts (chosen)" in result.stdout
     assert result.stdout.endswith("PASS\n")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("arch", ["sm_100a", "sm_103a"])
+@pytest.mark.parametrize("shape", [(200, 136, 160), (1, 8, 32)], ids=str)
+def test_c_host_computes_block_scaled_products(
+    hosts: dict[str, Path], mx_rows: dict[str, Variant], mx_pack: Path, arch: str, shape: tuple[int, int, int]
+):
+    result = run_host(hosts["mx_gemm_host.c"], mx_pack, f"emulator:{arch}", *shape)
+    assert result.returncode == 0, result.stdout + result.stderr
+    assert result.stdout.endswith("PASS\n")
+    printed = dict(line.split(maxsplit=1) for line in result.stdout.splitlines()[:4])
+    assert printed["variant"] == mx_rows[arch].id
+    assert int(printed["mma_macs"]) == mx_cases.expected_macs(mx_cases.Shape(*shape), mx_rows[arch])
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("shape", "message"),
+    [
+        ((200, 136, 48), "INVALID_ARGUMENT: mx_gemm: k: got 48, want a multiple of 32"),
+        ((200, 100, 160), "INVALID_ARGUMENT: d: got stride 100 (200 bytes) in dim 1, want a multiple of 16 bytes"),
+    ],
+)
+def test_c_host_of_block_scaled_products_tells_what_is_wrong(
+    hosts: dict[str, Path], mx_pack: Path, shape: tuple[int, int, int], message: str
+):
+    result = run_host(hosts["mx_gemm_host.c"], mx_pack, "emulator:sm_100a", *shape)
+    assert result.returncode == 2
+    assert message in result.stderr
 
 
 @pytest.mark.slow

@@ -188,7 +188,7 @@ def views_of(dims: Mapping[str, int], **pitches: int) -> dict[str, TensorView]:
         ({"m": 1, "m_tiles": 1, "pitch_a": 128}, ArgumentError),  # less than K
         ({"k": 176}, ArgumentError),
         ({"m_tiles": 3}, ArgumentError),
-        ({"k_tiles": 1}, Unsupported),
+        ({"k_tiles": 1}, ArgumentError),
     ],
 )
 def test_what_is_refused(changes: dict[str, int], verdict: Verdict, device: NativeDevice) -> None:
