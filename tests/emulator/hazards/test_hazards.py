@@ -54,6 +54,7 @@ SHAPES = {  # CTAs, threads of a CTA, CTAs of a cluster
     "cluster_init": (2, 32, 2),
     "global": (2, 32, 1),
     "global_reads": (3, 32, 1),
+    "tensor_map": (1, 64, 1),
     "tmem": (1, 256, 1),
     "mma": (1, 128, 1),
     "wgmma": (1, 128, 1),

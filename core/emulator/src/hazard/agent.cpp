@@ -50,6 +50,8 @@ uint64_t AgentTable::hash(const Knowledge& knowledge) const {
   uint64_t sum = 0;
   for (AgentId id = 0; id < knowledge.all.size(); ++id) sum += hash(id, knowledge.all.get(id), 0);
   for (AgentId id = 0; id < knowledge.fenced.size(); ++id) sum += hash(id, knowledge.fenced.get(id), ~uint64_t{0});
+  for (AgentId id = 0; id < knowledge.released_maps.size(); ++id)
+    sum += hash(id, knowledge.released_maps.get(id), uint64_t{1} << 32);
   knowledge.is_hashed = true;
   return knowledge.hash = sum;
 }

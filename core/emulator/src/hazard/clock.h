@@ -60,6 +60,7 @@ class VectorClock {
 struct Knowledge {
   VectorClock all;
   VectorClock fenced;  // of that, what a fence.proxy.async has made visible to the async proxy
+  VectorClock released_maps;  // of that, what a fence.proxy.tensormap has released to the tensormap proxy
   // The operations of tcgen05 that are ordered before what is executed next. A relaxed arrival passes these on too.
   VectorClock tensor;
   mutable bool is_hashed = false;
@@ -73,20 +74,27 @@ struct Knowledge {
     fenced.join(all);
     is_hashed = false;
   }
+  void release_maps() {
+    released_maps.join(all);
+    is_hashed = false;
+  }
   void join(const Knowledge& other) {
     all.join(other.all);
     fenced.join(other.fenced);
+    released_maps.join(other.released_maps);
     tensor.join(other.tensor);
     is_hashed = false;
   }
   void meet(const Knowledge& other) {
     all.meet(other.all);
     fenced.meet(other.fenced);
+    released_maps.meet(other.released_maps);
     is_hashed = false;
   }
   void clear() {
     all.clear();
     fenced.clear();
+    released_maps.clear();
     tensor.clear();
     is_hashed = false;
   }

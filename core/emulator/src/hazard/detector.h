@@ -76,6 +76,12 @@ class ClusterHazards {
   // Behind its store_bulk; flags: Site::kStrong for a reduction.
   void write_global_bulk(Warp& warp, uint32_t lane, uint64_t address, uint64_t num_bytes, uint32_t flags);
 
+  // ---- tensor maps that kernels write (tensor_maps.cpp)
+  void release_tensor_maps(Warp& warp);
+  void copy_tensor_map(Warp& warp, uint64_t address);  // tensormap.cp_fenceproxy: written, and released
+  void acquire_tensor_map(Warp& warp, uint64_t address);
+  void use_tensor_map(Warp& warp, uint64_t address);
+
   // ---- registers (unproven_registers.cpp), by their bytes in Program::followed_bytes
   void use_registers(Warp& warp, const std::vector<uint32_t>& bytes, uint32_t lanes) const;
   void use_accumulators(Warp& warp) const;  // of the instruction at hand, which adds to them
@@ -185,6 +191,12 @@ class ClusterHazards {
     Knowledge knows;
     VectorClock order;  // the operations of tcgen05 that its next ones come after
   };
+  // A fence.proxy.tensormap acquire of one map by one warp: what it makes the tensormap proxy see there.
+  struct MapAcquire {
+    Epoch epoch;
+    VectorClock released;
+    ClusterSet clusters;
+  };
   struct CtaState {
     Shadow shared, tmem;
     std::array<Touch, TmemAllocator::kNumBlocks> allocations;  // of tensor memory
@@ -229,6 +241,7 @@ class ClusterHazards {
   Conflict::Why against_global_writes(const GlobalTouch& write, uint64_t at, const GlobalRange& range, const Actor& actor) const;
   void read_global(const Actor& actor, const GlobalRange& range);
   void write_global(const Actor& actor, const GlobalRange& range);
+  bool is_acquired(const Actor& actor, const GlobalTouch& write, uint64_t map_address) const;
   void check_exit_of_copies(const Knowledge& everything) const;
   void check_exit_of_peers() const;
   void check_register_counts() const;
@@ -251,6 +264,7 @@ class ClusterHazards {
   [[noreturn]] void fail_wgmma_register(const std::string& kind, uint32_t place, const std::string& text) const;
   void hold_wgmma_registers(Warp& warp, Epoch now);
   [[noreturn]] void fail_global(const Conflict& conflict, const GlobalTouch& other, uint64_t address, bool writes) const;
+  std::string describe(const GlobalTouch& other) const;
 
   Launch& launch_;
   Cluster& cluster_;
@@ -264,6 +278,7 @@ class ClusterHazards {
   std::map<uint32_t, Pipe> pipes_;  // by the rank of the first CTA
   SyncPoint cluster_barrier_;
   std::unordered_map<uint32_t, Knowledge> shared_flags_;  // by address
+  std::unordered_map<uint64_t, std::map<AgentId, MapAcquire>> acquired_maps_;  // by address and warp: the last of each
   uint32_t cluster_idx_ = 0;
   ClusterSet earlier_clusters_;  // that this one is ordered after
   uint64_t fingerprint_ = 0;

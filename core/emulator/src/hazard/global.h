@@ -76,6 +76,8 @@ class GlobalHazards {
   const std::array<uint32_t, 3>& first_cta(uint32_t cluster) const { return first_ctas_[cluster]; }
   GlobalFlag& flag(uint64_t address) { return flags_[address / 4]; }
   ReadSets<GlobalTouch>& reads() { return reads_; }
+  // Of what a cluster's agents have done, that which they have released to the tensormap proxy.
+  VectorClock& released_maps(uint32_t cluster) { return released_maps_[cluster]; }
   uint32_t granule_bytes() const { return granule_bytes_; }
 
   // visit(cell, address) for each granule of the range.
@@ -103,6 +105,7 @@ class GlobalHazards {
   std::unordered_map<uint64_t, std::unique_ptr<Page>> pages_;
   std::unordered_map<uint64_t, GlobalFlag> flags_;
   ReadSets<GlobalTouch> reads_;
+  std::unordered_map<uint32_t, VectorClock> released_maps_;  // by cluster
   uint64_t last_idx_ = 0;
   Page* last_ = nullptr;
 };

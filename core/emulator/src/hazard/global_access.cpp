@@ -131,18 +131,18 @@ void ClusterHazards::write_global(const Actor& actor, const GlobalRange& range) 
   });
 }
 
+std::string ClusterHazards::describe(const GlobalTouch& other) const {
+  if (other.cluster == cluster_idx_) return describe(other.epoch, other.site);
+  const auto& first = launch_.grid.global_hazards->first_cta(other.cluster);
+  const SourcePlace& place = launch_.program.places[other.site.op_idx()];
+  return "`" + place.text + "` at " + place.line_text() + " of warp " + std::to_string(other.site.warp_idx()) + ", CTA " +
+         std::to_string(other.site.rank()) + " of the cluster at (" + std::to_string(first[0]) + ", " +
+         std::to_string(first[1]) + ", " + std::to_string(first[2]) + ")";
+}
+
 void ClusterHazards::fail_global(const Conflict& conflict, const GlobalTouch& other, uint64_t address, bool writes) const {
-  std::string text = std::string("this ") + (writes ? "write" : "read") + " of " + launch_.memory.describe(address);
-  std::string by = " by ";
-  if (other.cluster == cluster_idx_) {
-    by += describe(other.epoch, other.site);
-  } else {
-    const auto& first = launch_.grid.global_hazards->first_cta(other.cluster);
-    const SourcePlace& place = launch_.program.places[other.site.op_idx()];
-    by += "`" + place.text + "` at " + place.line_text() + " of warp " + std::to_string(other.site.warp_idx()) +
-          ", CTA " + std::to_string(other.site.rank()) + " of the cluster at (" + std::to_string(first[0]) + ", " +
-          std::to_string(first[1]) + ", " + std::to_string(first[2]) + ")";
-  }
+  const std::string text = std::string("this ") + (writes ? "write" : "read") + " of " + launch_.memory.describe(address);
+  const std::string by = " by " + describe(other);
   if (conflict.why == Conflict::Why::unfenced)
     fail("missing-proxy-fence", text + " by the async proxy is ordered after the write" + by +
                                     ", but no fence.proxy.async is between");

@@ -122,8 +122,31 @@ void decode_membar(Decoding& d) {
   }
 }
 
-// fence.proxy.tensormap::generic makes a map written by the kernel visible; there is nothing to do as maps are read
-// when they are used.
+// fence.proxy.tensormap::generic makes a map written by the kernel visible. Maps are read when they are used, so only the
+// hazard checks see it.
+Flow acquire_tensor_map(Warp& warp, const Op& op) {
+  ClusterHazards* const hazards = hazards_of(warp);
+  if (hazards == nullptr) return Flow::next;
+  const uint64_t* const base = warp.row<uint64_t>(op.a);
+  for_each_lane(warp.mask, [&](uint32_t lane) {
+    hazards->acquire_tensor_map(warp, base[lane] + static_cast<uint64_t>(op.immediate));
+  });
+  return Flow::next;
+}
+void decode_tensor_map_fence(Decoding& d) {
+  const bool acquires = d.take_one_of({"acquire", "release"}, "ordering") == 0;
+  d.context.program.clusters_communicate |= d.take_one_of({"cta", "cluster", "gpu", "sys"}, "scope") >= 2;
+  d.op.execute = &fence<&ClusterHazards::release_tensor_maps>;
+  d.require_operands(acquires ? 2 : 0);
+  if (!acquires) return;
+  const AddressOperand address = d.address(size_t{0});
+  if (address.bits != 64) d.malformed("a generic address needs 64 bits");
+  if (d.immediate(1) != 128) d.malformed("size " + std::to_string(d.immediate(1)) + ", 128 wanted");
+  d.op.a = address.row;
+  d.op.immediate = address.offset;
+  d.op.execute = &acquire_tensor_map;
+}
+
 void decode_proxy_fence(Decoding& d) {
   if (d.take("alias")) return;
   if (d.take("async")) {
@@ -131,11 +154,11 @@ void decode_proxy_fence(Decoding& d) {
     d.take("shared::cta") || d.take("shared::cluster");
     return;
   }
-  if (d.take("tensormap::generic") || d.take("async::generic")) {
-    const size_t order = d.take_one_of({"acquire", "release"}, "ordering");
+  if (d.take("tensormap::generic")) return decode_tensor_map_fence(d);
+  if (d.take("async::generic")) {
+    d.take_one_of({"acquire", "release"}, "ordering");
     d.take("sync_restrict::shared::cluster") || d.take("sync_restrict::shared::cta");
     d.context.program.clusters_communicate |= d.take_one_of({"cta", "cluster", "gpu", "sys"}, "scope") >= 2;
-    if (order == 0 && d.num_operands() == 2) d.address(size_t{0});
     return;
   }
   d.unsupported("proxy ." + std::string(d.next_modifier()));

@@ -7,6 +7,7 @@
 #include <cstring>
 
 #include "../counters/count.h"
+#include "../hazard/detector.h"
 #include "../tensor/tensormap.h"
 #include "async_copy.h"
 #include "lanes.h"
@@ -38,6 +39,9 @@ TensorMap read_tensor_map(Warp& warp, const TensorCopyDetail& detail, uint32_t l
   const uint64_t address = warp.row<uint64_t>(detail.map.row)[lane] + static_cast<uint64_t>(detail.map.offset);
   check_alignment(address, 64);
   const uint8_t* const bytes = memory_pointer(warp, lane, {MemorySpace::generic, address, 128});
+  if (ClusterHazards* hazards = hazards_of(warp);
+      hazards != nullptr && space_of(address) == Space::global && !warp.launch.memory.is_read_only(address))
+    hazards->use_tensor_map(warp, address);
   Expected<TensorMap> map = decode_tensor_map(bytes);
   if (!map.ok()) throw EmulatorError(Fault::illegal_instruction, "tensor map: " + map.error);
   if (map.value.rank != detail.rank)

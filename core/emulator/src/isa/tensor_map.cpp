@@ -2,10 +2,11 @@
 // Tensor maps that a kernel makes: tensormap.replace and tensormap.cp_fenceproxy.
 // Source: PTX ISA, "Data Movement and Conversion Instructions: tensormap.replace", "Parallel Synchronization and
 // Communication Instructions: tensormap.cp_fenceproxy".
-// Limits: a map is read when a copy that uses it issues, so a missing fence.proxy.tensormap does not show.
+// A map is read when a copy that uses it issues; that a fence.proxy.tensormap is missing is for the hazard checks to say.
 #include <bit>
 #include <cstring>
 
+#include "../hazard/detector.h"
 #include "../tensor/tensormap.h"
 #include "decode.h"
 #include "lanes.h"
@@ -93,7 +94,8 @@ Flow copy_map(Warp& warp, const Op& op) {
       throw EmulatorError(Fault::illegal_instruction, "the lanes give different addresses");
   });
   const uint8_t* const from = memory_pointer(warp, lane, {MemorySpace::shared_cta, source, kMapBytes});
-  std::memcpy(memory_pointer(warp, lane, {MemorySpace::global, target, kMapBytes, Access::write}), from, kMapBytes);
+  std::memcpy(warp.launch.memory.access(target, kMapBytes, Access::write), from, kMapBytes);
+  if (ClusterHazards* hazards = hazards_of(warp)) hazards->copy_tensor_map(warp, target);
   return Flow::next;
 }
 
