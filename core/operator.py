@@ -78,6 +78,15 @@ class _Plan:
 
 
 @dataclass(frozen=True)
+class _Where:
+    """The arguments that every operator has. variant: the id of the one to launch; None is the first that accepts."""
+
+    device: Device | str | None = None
+    stream: Any = None
+    variant: str | None = None
+
+
+@dataclass(frozen=True)
 class _Call:
     """A call that is ready to launch. returned: what the caller gets."""
 
@@ -128,36 +137,50 @@ class Operator:
             return None
         return _function(self._family.fusion_check)
 
-    def __call__(self, *args: Any, device: Device | str | None = None, stream: Any = None, **kwargs: Any) -> Any:
-        call = self._bind(self._family.call(*args, **kwargs), device, stream)
+    def __call__(
+        self,
+        *args: Any,
+        device: Device | str | None = None,
+        stream: Any = None,
+        variant: str | None = None,
+        **kwargs: Any,
+    ) -> Any:
+        call = self._bind(self._family.call(*args, **kwargs), _Where(device, stream, variant))
         self.last_launch = None
         if call.plan.launcher is not None:
             call.plan.launcher(call.args)
             self.last_launch = LastLaunch(call.plan.variant, call.device)
         return call.returned if len(call.returned) > 1 else call.returned[0]
 
-    def prepare(self, *args: Any, device: Device | str | None = None, stream: Any = None, **kwargs: Any) -> None:
+    def prepare(
+        self,
+        *args: Any,
+        device: Device | str | None = None,
+        stream: Any = None,
+        variant: str | None = None,
+        **kwargs: Any,
+    ) -> None:
         """All of a call but the launch: its kernel is found, compiled if need be, and loaded.
 
         A call with the same shapes, strides and types then only launches (under graph capture, say).
         """
-        call = self._bind(self._family.call(*args, **kwargs), device, stream)
+        call = self._bind(self._family.call(*args, **kwargs), _Where(device, stream, variant))
         if call.plan.launcher is not None:
             call.plan.launcher.prepare(call.args)
 
-    def _bind(self, request: Request, device: Device | str | None, stream: Any) -> _Call:
+    def _bind(self, request: Request, given: _Where) -> _Call:
         """Finds the plan of a request, and allocates the outputs that were not given."""
         scalars = self._checked_scalars(request.scalars)
         tensors = _given_tensors(request)
         results = {name: output.given for name, output in request.outputs.items()}
         leaves = _leaf_values(request.fusion)
-        where = device_for(device, [*tensors.values(), *_tensors_of(leaves)])
-        plan = self._plan(request, tensors, leaves, where)
+        where = device_for(given.device, [*tensors.values(), *_tensors_of(leaves)])
+        plan = self._plan(request, tensors, leaves, (where, given.variant))
         for new in plan.new_outputs:
             output = request.outputs[new.name]
             results[new.name] = arrays.allocate(output.like, new.shape, new.dtype)
             tensors[new.name] = arrays.view(results[new.name], output.argument).permuted(output.order)
-        args = LaunchArgs(tensors, {**plan.default_scalars, **scalars}, request.fusion, leaves, stream)
+        args = LaunchArgs(tensors, {**plan.default_scalars, **scalars}, request.fusion, leaves, given.stream)
         return _Call(plan, where, args, tuple(results[name] for name in request.returned))
 
     def problem(self, *args: Any, device: Device | str | None = None, **kwargs: Any) -> Problem:
@@ -168,17 +191,20 @@ class Operator:
 
     def explain(self, problem: Problem) -> tuple[Refusal, ...]:
         """For each variant, in priority order, why it refuses the problem."""
-        return tuple(Refusal(row, tuple(row.refusals(problem))) for row in self.variants((problem.fusion,)))
+        return _refusals(self.variants((problem.fusion,)), problem)
 
-    def select(self, problem: Problem) -> Variant:
-        """The first variant, in priority order, that accepts the problem.
+    def select(self, problem: Problem, variant: str | None = None) -> Variant:
+        """The first variant, in priority order, that accepts the problem; with an id, that variant if it does.
 
-        Raises: Unsupported with the reasons of all variants.
+        Raises: Unsupported with the reasons of all variants, or of that one; ArgumentError when none has that id.
         """
-        for row in self.variants((problem.fusion,)):
+        rows = [row for row in self.variants((problem.fusion,)) if variant in (None, row.id)]
+        if variant is not None and not rows:
+            raise ArgumentError("variant", repr(variant), f"the id of a variant of {self.__name__}")
+        for row in rows:
             if row.accepts(problem):
                 return row
-        refusals = self.explain(problem)
+        refusals = _refusals(rows, problem)
         message = f"{problem}: none of {len(refusals)} variants accepts it"
         if refusals:
             nearest = min(refusals, key=lambda row: len(row.reasons))
@@ -186,9 +212,13 @@ class Operator:
         raise Unsupported(message, refusal_lines(refusals))
 
     def _plan(
-        self, request: Request, tensors: Mapping[str, TensorView], leaves: tuple[Any, ...], where: Device
+        self,
+        request: Request,
+        tensors: Mapping[str, TensorView],
+        leaves: tuple[Any, ...],
+        where: tuple[Device, str | None],
     ) -> _Plan:
-        """The plan of a call: the one that is kept, or a new one."""
+        """The plan of a call: the one that is kept, or a new one. where: the device, and a variant's id or None."""
         signatures = tuple((name, tensor.signature) for name, tensor in tensors.items())
         leaf_signatures = tuple(tensor.signature for tensor in _tensors_of(leaves))
         wanted = tuple((name, output.order) for name, output in request.outputs.items())
@@ -202,9 +232,14 @@ class Operator:
         return plan
 
     def _new_plan(
-        self, request: Request, tensors: Mapping[str, TensorView], leaves: tuple[Any, ...], where: Device
+        self,
+        request: Request,
+        tensors: Mapping[str, TensorView],
+        leaves: tuple[Any, ...],
+        where: tuple[Device, str | None],
     ) -> _Plan:
-        problem = bind(self.schema, tensors, request.fusion, where.target)
+        device, variant_id = where
+        problem = bind(self.schema, tensors, request.fusion, device.target)
         fields = problem.field_values
         _check_leaf_extents(request.fusion, leaves, self._family.extents(fields))
         new_outputs = []
@@ -218,9 +253,9 @@ class Operator:
                 new_outputs.append(_NewOutput(name, shape, _output_dtype(self.schema, arg, tensors)))
         values = ((arg.name, arg.default_value(fields)) for arg in self.schema.args)
         defaults = {name: value for name, value in values if value is not None}
-        variant = self.select(problem)
+        variant = self.select(problem, variant_id)
         is_empty = any(rule.failure(fields) is None for rule in self.schema.empty)
-        launcher = None if is_empty else where.launcher(self.schema, variant)
+        launcher = None if is_empty else device.launcher(self.schema, variant)
         return _Plan(variant, launcher, tuple(new_outputs), defaults)
 
     def _checked_scalars(self, given: Mapping[str, Any]) -> dict[str, float | int]:
@@ -230,6 +265,10 @@ class Operator:
             if failure is not None:
                 raise failed_check(failure, rule.field)
         return scalars
+
+
+def _refusals(rows: Sequence[Variant], problem: Problem) -> tuple[Refusal, ...]:
+    return tuple(Refusal(row, tuple(row.refusals(problem))) for row in rows)
 
 
 def _given_tensors(request: Request) -> dict[str, TensorView]:
@@ -314,5 +353,8 @@ def _public_signature(family: Family) -> inspect.Signature:
     """The family's call without its catch-all, and with the arguments that every operator has."""
     signature = inspect.signature(family.call)
     parameters = [row for row in signature.parameters.values() if row.kind is not inspect.Parameter.VAR_KEYWORD]
-    common = [inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=None) for name in ("device", "stream")]
+    common = [
+        inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=None)
+        for name in ("device", "stream", "variant")
+    ]
     return signature.replace(parameters=[*parameters, *common], return_annotation=Any)

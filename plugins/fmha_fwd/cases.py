@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import enum
 import itertools
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -88,6 +88,25 @@ class Lengths:
 
 
 @dataclass(frozen=True)
+class Scheduling:
+    """By which schedule of a kernel's config, with at most how many CTAs (None: one for each SM). Unless it says
+    "individual", kernels of that schedule alone are taken; else the one that is chosen."""
+
+    name: str = "individual"
+    max_ctas: int | None = None
+
+    def __str__(self) -> str:
+        return "" if self == Scheduling() else f"{self.name}{'' if self.max_ctas is None else f'_{self.max_ctas}_ctas'}"
+
+    def arguments(self, variants: Iterable[Variant]) -> dict[str, Any]:
+        """Those of a call. variants: that accept the problem, in priority order."""
+        if self.name == "individual":
+            return {}
+        chosen = next(row for row in variants if row.config.get("schedule") == self.name)
+        return {"variant": chosen.id, "max_ctas": self.max_ctas}
+
+
+@dataclass(frozen=True)
 class Case:
     """One row: what is computed, on which values, in which memory."""
 
@@ -97,10 +116,12 @@ class Case:
     values: Values = Values.NORMAL
     view: View = View.COMPACT
     lengths: Lengths = Lengths()
+    scheduling: Scheduling = Scheduling()
 
     @property
     def id(self) -> str:
         words = [self.dtype, self.shape, fusion_slug(self.fusion), self.values.value, self.view.value, self.lengths]
+        words.append(self.scheduling)
         return "-".join(filter(None, map(str, words)))
 
     def sequences(self) -> list[tuple[int, int]]:
@@ -268,6 +289,23 @@ def mla_cases() -> Iterator[Case]:
     d, d_v = MLA_DIMS
     for case, dtype in itertools.product(example_77_varlen(), DTYPES):
         yield replace(case, dtype=dtype, shape=replace(case.shape, d=d, dv=d_v))
+
+
+# Few CTAs, so that each has several blocks: some without rows, some without keys, some whose last V tile is cut.
+_PERSISTENT = (
+    (Shape(2, 2, 1, 300, 300, 64), Lengths(), (None, BOTTOM_RIGHT), 1),
+    (Shape(1, 2, 2, 140, 520, 128), Lengths(), (None,), 1),
+    (*_packed(2, 1, 64, (130, 0, 300, 1), (257, 70, 0, 129), spare_rows=9), (None, BOTTOM_RIGHT), 2),
+    (Shape(3, 2, 1, 300, 200, 64), Lengths(used_q=(300, 0, 129), used_k=(0, 200, 129)), (BOTTOM_RIGHT,), 3),
+    (Shape(1, 1, 1, 40, 40, 64), Lengths(), (None,), None),  # fewer blocks than SMs
+)
+
+
+def persistent_cases() -> Iterator[Case]:
+    """Rows whose CTAs take several blocks in turn."""
+    for shape, lengths, masks, max_ctas in _PERSISTENT:
+        scheduling = Scheduling("persistent", max_ctas)
+        yield from (Case(shape, mask, lengths=lengths, scheduling=scheduling) for mask in masks)
 
 
 def make_inputs(case: Case, seed: int) -> Inputs:

@@ -41,6 +41,7 @@ SCHEMA = FamilySchema(
         _lengths("cu_seqlens_k", "num_offsets"),
         _lengths("seqused_q", "num_seqs"),
         _lengths("seqused_k", "num_seqs"),
+        ArgSpec("max_ctas", "i32", optional=True, default=("num_sms", "")),
     ),
     checks=(
         Rule("hk", "ge", (1,)),
@@ -48,6 +49,7 @@ SCHEMA = FamilySchema(
         Rule("dqk", "ge", (1,)),
         Rule("dv", "ge", (1,)),
         Rule("softmax_scale", "gt", (0,)),
+        Rule("max_ctas", "ge", (1,)),
         Rule("has.cu_seqlens_q", "eq", rhs_field="has.cu_seqlens_k"),
         Rule("b", "eq", (1,), when=("has.cu_seqlens_q", 1)),
         Rule("num_offsets", "ge", (1,), when=("has.cu_seqlens_q", 1)),
@@ -107,6 +109,7 @@ def call(
     cu_seqlens_k: Any = None,
     seqused_q: Any = None,
     seqused_k: Any = None,
+    max_ctas: int | None = None,
     **unknown: Any,
 ) -> Request:
     """Attention forward: O = softmax(mask(Q K^T * softmax_scale)) V, a softmax over the keys that a query sees.
@@ -125,8 +128,10 @@ def call(
     seqused_q, seqused_k: (N,) or unpacked (B,) int32: how many rows of each sequence count, the first ones. What the
     others hold, NaN included, reaches no result; those of out and lse are not written. On the arrays' device, as
     cu_seqlens; their values are not checked.
+    max_ctas: CTAs that a persistent kernel may take at a time; None is one for each SM of the device.
     device: "cuda:N", "emulator:sm_100a", "cpu", a Device, or None: OPDECK_DEVICE, else where the arrays are.
     stream: a CUstream address or an object with `cuda_stream` or `__cuda_stream__`; None is the current one.
+    variant: the id of the kernel to launch, as `opdeck explain` lists them; None is the first that accepts.
 
     Scores times softmax_scale may reach 1e8 on a GPU: beyond, the fp32 exponents of a row cannot be told apart, and its
     results may be 0 or NaN.
@@ -154,12 +159,13 @@ def call(
         "seqused_q": seqused_q,
         "seqused_k": seqused_k,
     }
+    scalars = {"softmax_scale": softmax_scale, "max_ctas": max_ctas}
     inputs = {name: arrays.view(array, name).permuted(order) for name, array in (("q", q), ("k", k), ("v", v))}
     return Request(
         inputs=inputs | {name: arrays.view(array, name) for name, array in lengths.items() if array is not None},
         outputs=outputs,
         returned=("o", "lse") if return_lse else ("o",),
-        scalars={} if softmax_scale is None else {"softmax_scale": softmax_scale},
+        scalars={name: value for name, value in scalars.items() if value is not None},
         # The end of K is every kernel's business: a mask of nothing else is no mask.
         fusion=None if mask == Residual() else mask,
     )

@@ -28,7 +28,7 @@ class Kernel:
     """A kernel source: for which archs, with which config for each pair of head dims, and which fusions it can run.
 
     score_config: what the config has instead for fusions that are more than a mask. default_dims: those of the
-    rows that packs hold unasked, by element type.
+    rows that packs hold unasked, by element type. schedule: as ids say it, "" for one block a CTA.
     """
 
     factory: str
@@ -38,9 +38,10 @@ class Kernel:
     accept: tuple[Rule, ...] = ()
     fusion_type: type[Fusion] = Fusion
     score_config: Mapping[str, int | str] = field(default_factory=dict)
+    schedule: str = ""
 
 
-_BLACKWELL = {
+_BLACKWELL: dict[str, int | str] = {
     "tile_m": 128,
     "tile_n": 128,
     "softmax_regs": 192,
@@ -48,6 +49,7 @@ _BLACKWELL = {
     "other_regs": 40,
     "p_head_elems": 96,
     "rescale_threshold_log2": 8,
+    "schedule": "individual",
 }
 # sm_100a: MUFU is the bottleneck, so a part of exp2 runs on the FMA pipe. sm_103a has twice the MUFU rate and loads
 # that deliver the row maximum.
@@ -62,6 +64,10 @@ _STAGES: Mapping[Dims, Mapping[str, int]] = {
     (96, 96): {"k_stages": 3, "v_stages": 3},
     (128, 128): {"k_stages": 2, "v_stages": 2},
     (192, 128): {"k_stages": 2, "v_stages": 1},
+}
+# Persistent kernels have a buffer for O besides.
+_PERSISTENT_STAGES: Mapping[Dims, Mapping[str, int | str]] = {
+    dims: {**_STAGES[dims], "schedule": "persistent"} for dims in ((32, 32), (64, 64), (96, 96), (128, 128))
 }
 # Continuous integration compiles each of these rows for each arch and fusion.
 _BLACKWELL_DEFAULTS: Mapping[str, tuple[Dims, ...]] = {
@@ -82,6 +88,17 @@ KERNELS = (
         config_by_dims={dims: {**_SM103, **stages} for dims, stages in _STAGES.items()},
         default_dims=_BLACKWELL_DEFAULTS,
         score_config=_SCORE_REGS,
+    ),
+    *(
+        Kernel(
+            factory="opdeck.plugins.fmha_fwd.sm100.kernel:make",
+            archs=(arch_name,),
+            config_by_dims={dims: {**config, **stages} for dims, stages in _PERSISTENT_STAGES.items()},
+            default_dims={},
+            score_config=_SCORE_REGS,
+            schedule="persistent",
+        )
+        for arch_name, config in (("sm_100a", _SM100), ("sm_103a", _SM103))
     ),
     Kernel(
         factory="opdeck.plugins.fmha_fwd.sm90.kernel:make",
@@ -121,8 +138,9 @@ def _compiled_row(kernel: Kernel, arch_name: str, dtype: str, dims: Dims, fusion
     d_qk, d_v = dims
     dims_slug = f"d{d_qk}" if d_qk == d_v else f"d{d_qk}x{d_v}"
     is_mask = fusion is None or isinstance(fusion, Mask)
+    words = ("fmha_fwd", arch(arch_name).slug, dtype, dims_slug, kernel.schedule, fusion_slug(fusion))
     return Variant(
-        id=f"fmha_fwd_{arch(arch_name).slug}_{dtype}_{dims_slug}_{fusion_slug(fusion)}",
+        id="_".join(filter(None, words)),
         family="fmha_fwd",
         arch=arch_name,
         dtype=dtype,

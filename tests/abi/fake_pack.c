@@ -132,6 +132,7 @@ static const char *const n_dims[] = {"n"};
 static const opdeck_pack_arg copy_args[] = {
     {"x", OPDECK_ARG_TENSOR, 1, 0, 1, n_dims, NULL, 1, 4, fp32_only, 0, OPDECK_DEFAULT_NONE, NULL},
     {"y", OPDECK_ARG_TENSOR, 2, 0, 1, n_dims, NULL, 1, 4, fp32_only, 0, OPDECK_DEFAULT_NONE, NULL},
+    {"max_ctas", OPDECK_ARG_I32, 1, 1, 0, NULL, NULL, 0, 0, NULL, 0, OPDECK_DEFAULT_NUM_SMS, NULL},
 };
 /* 4 n + 256 ceil(n / 128) + 8 bytes. */
 static const opdeck_pack_count each_elem[] = {{"n", 1}};
@@ -141,7 +142,8 @@ static const opdeck_pack_param scratch_params[] = {{OPDECK_SOURCE_WORKSPACE, OPD
                                                    {0, OPDECK_ARG_TENSOR, 1, 1, first, first},
                                                    {1, OPDECK_ARG_TENSOR, 1, 1, first, first}};
 static const opdeck_pack_param copy_params[] = {{FAKE_SOURCE, OPDECK_ARG_TENSOR, 1, 1, first, first},
-                                                {1, OPDECK_ARG_TENSOR, 1, 1, first, first}};
+                                                {1, OPDECK_ARG_TENSOR, 1, 1, first, first},
+                                                {2, OPDECK_ARG_I32, 0, 0, NULL, NULL}};
 
 EXPORTED_OBJECT(fmha_bf16, fmha_params)
 EXPORTED_OBJECT(fmha_any, fmha_params)

@@ -286,6 +286,7 @@ static void test_prepare(void) {
   CHECK(seen->num_library_loads == num_loads + 1);
   CHECK(strncmp(seen->sha256, "e3b0c44298fc", 12) == 0);
   CHECK(words_are(0, 3, (const uint64_t[]){(uint64_t)(uintptr_t)memory[0], 16, 1}));
+  CHECK(words_are(2, 1, (const uint64_t[]){148})); /* the default of max_ctas: all SMs */
   opdeck_plan_destroy(plan);
 }
 

@@ -197,6 +197,9 @@ WRONG: list[tuple[dict[str, Any] | Callable[[], dict[str, Any]], type[OpdeckErro
     ({"device": 0}, ArgumentTypeError, "device: got 0, want a device string or a Device"),
     ({"causal": True}, ArgumentTypeError, "causal: got an argument that fmha_fwd does not have, want mask=Causal()"),
     ({"sm_scale": 1.0}, ArgumentTypeError, "sm_scale: got an argument that fmha_fwd does not have, want softmax_scale"),
+    ({"max_ctas": 0}, ArgumentError, "max_ctas: got 0, want >= 1"),
+    ({"max_ctas": 1.5}, ArgumentTypeError, "max_ctas: got 1.5, want an int"),
+    ({"variant": "fmha"}, ArgumentError, "variant: got 'fmha', want the id of a variant of fmha_fwd"),
     ({"colour": 1}, ArgumentTypeError, "colour: got an argument that fmha_fwd does not have, want one that it has"),
 ]
 

@@ -19,11 +19,14 @@ def wanted_rows(items: list[pytest.Item]) -> tuple[Variant, ...]:
         params = item.callspec.params if hasattr(item, "callspec") else {}
         if {"arch", "case"} <= params.keys():
             case = params["case"]
-            wanted.add((params["arch"], case.dtype, (case.shape.d, case.shape.d_v), fusion_key(case.fusion)))
-    rows = registry.variants("fmha_fwd")
-    return tuple(
-        row for row in rows if (row.arch, row.dtype, tuple(row.static_dims.values()), fusion_key(row.fusion)) in wanted
-    )
+            dims = (case.shape.d, case.shape.d_v)
+            wanted.add((params["arch"], case.dtype, dims, fusion_key(case.fusion), case.scheduling.name))
+
+    def traits(row: Variant) -> tuple[object, ...]:
+        schedule = row.config.get("schedule", "individual")
+        return row.arch, row.dtype, tuple(row.static_dims.values()), fusion_key(row.fusion), schedule
+
+    return tuple(row for row in registry.variants("fmha_fwd") if traits(row) in wanted)
 
 
 @pytest.fixture(scope="session")

@@ -27,7 +27,7 @@ from opdeck.plugins.fmha_fwd import cases, reference
 from opdeck.plugins.fmha_fwd.cases import Case, Inputs, Shape, View
 
 CASES = list(cases.cases())
-BLACKWELL_CASES = [*cases.varlen_cases(), *cases.head_dim_cases()]
+BLACKWELL_CASES = [*cases.varlen_cases(), *cases.head_dim_cases(), *cases.persistent_cases()]
 FULL_CASES = list(cases.mla_cases())
 # Too many CTAs for an emulator: batch * heads above 65535, the limit of grid dims y and z.
 GPU_CASES = [Case(Shape(65537, 1, 1, 1, 1, 64)), Case(Shape(1, 71280, 71280, 3, 3, 128), cases.BOTTOM_RIGHT)]
@@ -42,7 +42,11 @@ def run_case(case: Case, device: Device) -> None:
     """Runs a case into poisoned outputs and compares them with the oracle."""
     inputs = cases.make_inputs(case, seed=7)
     buffers = {name: to_memory(array, device.memory) for name, array in inputs.arguments().items()}
-    registry.get("fmha_fwd")(**buffers, mask=case.fusion, device=device)
+    operator = registry.get("fmha_fwd")
+    problem = operator.problem(**buffers, mask=case.fusion, device=device)
+    accepting = (row.variant for row in operator.explain(problem) if not row.reasons)
+    scheduling = case.scheduling.arguments(accepting) if device.target.arch != "cpu" else {}
+    operator(**buffers, mask=case.fusion, device=device, **scheduling)
     o, lse = to_numpy(buffers["out"]), to_numpy(buffers["lse"])
     is_packed = o.ndim < inputs.o.ndim
     check_results(case, inputs, o[None] if is_packed else o, lse[None] if is_packed else lse)
@@ -116,6 +120,8 @@ def test_emulator(arch: str, schedule: str, case: Case, pack: Path) -> None:
     assert len(report.cubin_sha256) == 64
     assert report.cubin_sha256 == device.cubin_sha256(last.variant)
     assert report.num_ctas > 0
+    assert last.variant.config.get("schedule", "individual") == case.scheduling.name
+    assert report.num_ctas <= (case.scheduling.max_ctas or report.num_ctas)
     assert report.warp_instructions > 0
     assert report.mma_macs == cases.expected_macs(case, last.variant)
 

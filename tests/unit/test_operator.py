@@ -183,7 +183,7 @@ def test_unsupported_gives_each_reason_and_the_nearest_variant(operator: Operato
     summary = str(caught.value).splitlines()[0]
     assert summary.startswith("fmha_fwd on cpu fusion=causal[align=bottom_right] arch=0 b=2 dqk=64 dtype.T=bf16")
     nearest = "fmha_fwd_sm100a_bf16_d64_causal_bottom_right (arch: got cpu, want sm_100a)"
-    assert summary.endswith(f"none of 60 variants accepts it; nearest: {nearest}")
+    assert summary.endswith(f"none of {sum(by_arch.values())} variants accepts it; nearest: {nearest}")
 
 
 def test_first_accepting_row_wins(operator: Operator, inputs: cases.Inputs) -> None:
@@ -233,8 +233,8 @@ def test_help_shows_the_public_arguments() -> None:
     names = list(inspect.signature(registry.get("fmha_fwd")).parameters)
     assert names == [
         *("q", "k", "v", "mask", "softmax_scale", "return_lse", "out", "lse", "layout"),
-        *("cu_seqlens_q", "cu_seqlens_k", "seqused_q", "seqused_k"),
-        *("device", "stream"),
+        *("cu_seqlens_q", "cu_seqlens_k", "seqused_q", "seqused_k", "max_ctas"),
+        *("device", "stream", "variant"),
     ]
     assert "Returns out" in (registry.get("fmha_fwd").__doc__ or "")
 

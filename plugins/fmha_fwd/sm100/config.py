@@ -8,6 +8,7 @@ Limits: D and Dv multiples of 32 up to what shared and tensor memory hold; two q
 
 from __future__ import annotations
 
+import enum
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -29,6 +30,13 @@ if TYPE_CHECKING:
 NUM_Q_TILES = 2
 STATS_PER_ROW = 2
 SMEM_LIMIT_BYTES = 227 * 1024
+
+
+class Schedule(enum.Enum):
+    """Which blocks of query rows a CTA takes."""
+
+    INDIVIDUAL = "individual"  # one, and as many CTAs as blocks
+    PERSISTENT = "persistent"  # as many CTAs as SMs; each takes every n-th block, the longest first
 
 
 @dataclass(frozen=True)
@@ -56,12 +64,13 @@ class Config:
     """Scores of each 32 that take exp2 by polynomial instead of MUFU; even."""
     row_max_by_load: int
     """1: tcgen05.ld.red delivers the row maximum of unmasked tiles (sm_103a); 0: computed from registers."""
+    schedule: Schedule
 
     @classmethod
     def of(cls, variant: Variant) -> Config:
         d_qk, d_v = variant.static_dims["dqk"], variant.static_dims["dv"]
         elem_bits = dtypes.dtype(variant.dtype).bits
-        tuning: dict[str, Any] = dict(variant.config)
+        tuning: dict[str, Any] = {**variant.config, "schedule": Schedule(variant.config["schedule"])}
         return cls(d_qk, d_v, elem_bits, out_bits=elem_bits, **tuning)
 
     @property
@@ -84,7 +93,7 @@ class Config:
 
     @property
     def topology(self) -> Topology:
-        """Edges with NUM_Q_TILES stages use stage t for query tile t; "k" and "v" are rings."""
+        """Edges with NUM_Q_TILES stages use stage t for query tile t; "k", "v" and "out" are rings."""
         return Topology(
             self.roles,
             (
@@ -100,7 +109,7 @@ class Config:
                 Edge("stats", "softmax", "correction", EdgeKind.ASYNC, NUM_Q_TILES),
                 # Filled with O after each P V; freed once O is on the scale of the next P.
                 Edge("o", "mma", "correction", EdgeKind.UMMA_ASYNC, NUM_Q_TILES),
-                Edge("out", "correction", "store", EdgeKind.ASYNC, NUM_Q_TILES),
+                Edge("out", "correction", "store", EdgeKind.ASYNC, self.o_stages),
             ),
         )
 
@@ -125,15 +134,38 @@ class Config:
         return self.tile_n * self.d_v * self.elem_bits // 8
 
     @property
+    def o_tile_bytes(self) -> int:
+        return self.tile_m * self.d_v * self.out_bits // 8
+
+    @property
+    def shares_q(self) -> bool:
+        """Whether O is staged in the buffers of Q, which is dead by then, unless a CTA loads that of its next block."""
+        return self.schedule is Schedule.INDIVIDUAL
+
+    @property
     def q_slot_bytes(self) -> int:
-        """Of a query tile's buffer, in which its O is staged: its Q is dead by then."""
-        return max(self.q_tile_bytes, self.tile_m * self.d_v * self.out_bits // 8)
+        """Of a query tile's buffer."""
+        return max(self.q_tile_bytes, self.o_tile_bytes) if self.shares_q else self.q_tile_bytes
+
+    @property
+    def o_stages(self) -> int:
+        """Buffers of O: those of Q, or one of its own for both query tiles in turn."""
+        return NUM_Q_TILES if self.shares_q else 1
+
+    @property
+    def o_slot_bytes(self) -> int:
+        return self.q_slot_bytes if self.shares_q else self.o_tile_bytes
+
+    @property
+    def o_offset_bytes(self) -> int:
+        """Of O behind the beginning of Q."""
+        return 0 if self.shares_q else NUM_Q_TILES * self.q_slot_bytes
 
     @property
     def smem_bytes(self) -> dict[str, int]:
         """Bytes of each shared-memory buffer."""
         return {
-            "q_and_o": NUM_Q_TILES * self.q_slot_bytes,
+            "q_and_o": max(NUM_Q_TILES * self.q_slot_bytes, self.o_offset_bytes + self.o_stages * self.o_slot_bytes),
             "k": self.k_stages * self.k_tile_bytes,
             "v": self.v_stages * self.v_tile_bytes,
             "stats": NUM_Q_TILES * STATS_PER_ROW * self.tile_m * 4,

@@ -15,10 +15,10 @@ import cutlass
 import cutlass.cute as cute
 from cutlass import Float32, Int32
 
-from opdeck.core.kernels.pipelines import lane_slot, tmem_after_wait, tmem_before_signal
+from opdeck.core.kernels.pipelines import Slot, lane_slot, ring_slot, tmem_after_wait, tmem_before_signal
 from opdeck.core.kernels.tmem_tile import RowChunks, tmem_tensor
 from opdeck.plugins.fmha_fwd.sm100.config import NUM_Q_TILES, Config
-from opdeck.plugins.fmha_fwd.sm100.work import TileRange, Work, span
+from opdeck.plugins.fmha_fwd.sm100.work import LaneUses, TileRange, Uses, Work, span
 
 LN2 = 0.6931471805599453
 CHUNK_COLS = 32
@@ -51,30 +51,31 @@ class CorrectionRole:
         self.dtype = dtype
 
     @cute.jit
-    def run(self, work: Work, scale_log2: Float32) -> None:
+    def run(self, work: Work, scale_log2: Float32, uses: Uses) -> Uses:
         first = work.tile_range(self.fusion, self.config, 0)
         second = work.tile_range(self.fusion, self.config, 1)
         begin, end = span(first, second)
-        self.skip_first(0, first)
-        self.skip_first(1, second)
+        self.skip_first(0, first, uses.first)
+        self.skip_first(1, second, uses.second)
         for tile in cutlass.range(begin + 1, end, unroll=1):
-            self.follow(0, first, tile)
-            self.follow(1, second, tile)
+            self.follow(0, first, tile, uses.first)
+            self.follow(1, second, tile, uses.second)
         for tile_idx in cutlass.range(NUM_Q_TILES, unroll=1):
-            self.finish(work, tile_idx, scale_log2)
+            self.finish(work, tile_idx, scale_log2, uses.lane(tile_idx))
+        return uses.after(first, second)
 
     @cute.jit
-    def skip_first(self, tile_idx: int, tiles: TileRange) -> None:
+    def skip_first(self, tile_idx: int, tiles: TileRange, uses: LaneUses) -> None:
         """Takes the factor of a query tile's first K tile, which finds no O to rescale."""
         if tiles.count > 0:
-            self.receive(tile_idx, 0)
-            self.release(tile_idx, 0)
+            self.receive(tile_idx, uses.stats)
+            self.release(tile_idx, uses.stats)
 
     @cute.jit
-    def follow(self, tile_idx: int, tiles: TileRange, tile: Int32) -> None:
+    def follow(self, tile_idx: int, tiles: TileRange, tile: Int32, uses: LaneUses) -> None:
         """Takes the factor of K tile `tile`, if the query tile visits it, not as its first."""
         if tile > tiles.begin and tile < tiles.end:
-            self.rescale(tile_idx, tile - tiles.begin)
+            self.rescale(tile_idx, tile - tiles.begin, uses)
 
     @cute.jit
     def receive(self, tile_idx: Int32, use: Int32) -> None:
@@ -85,12 +86,12 @@ class CorrectionRole:
         self.port.stats_edge.consumer_release(lane_slot(tile_idx, use))
 
     @cute.jit
-    def rescale(self, tile_idx: Int32, use: Int32) -> None:
-        """O *= factor between the P V of use - 1 and that of `use`; skipped by warps whose factors are all 1."""
-        self.receive(tile_idx, use)
+    def rescale(self, tile_idx: Int32, num_tiles: Int32, uses: LaneUses) -> None:
+        """O *= factor behind the P V of num_tiles tiles; skipped by warps whose factors are all 1."""
+        self.receive(tile_idx, uses.stats + num_tiles)
         factor = self.port.stats[0, self.port.row, tile_idx]
-        self.release(tile_idx, use)
-        slot = lane_slot(tile_idx, use - 1)
+        self.release(tile_idx, uses.stats + num_tiles)
+        slot = lane_slot(tile_idx, uses.tiles + num_tiles - 1)
         if cute.arch.vote_any_sync(factor != 1.0):
             self.port.o_edge.consumer_wait(slot)
             tmem_after_wait()
@@ -106,49 +107,55 @@ class CorrectionRole:
         self.port.o_edge.consumer_release(slot)
 
     @cute.jit
-    def finish(self, work: Work, tile_idx: Int32, scale_log2: Float32) -> None:
+    def finish(self, work: Work, tile_idx: Int32, scale_log2: Float32, uses: LaneUses) -> None:
         """O / row_sum to shared memory in the output type, and LSE = ln(row_sum) + row_max * softmax_scale."""
         count = work.tile_range(self.fusion, self.config, tile_idx).count
-        self.receive(tile_idx, count)
+        self.receive(tile_idx, uses.stats + count)
         row_sum = self.port.stats[0, self.port.row, tile_idx]
         row_max = self.port.stats[1, self.port.row, tile_idx]
+        self.release(tile_idx, uses.stats + count)
         # Not 1.0 / row_sum: the call of its slow path keeps registers from the loads beside it, and kernels spill.
         inverse = cutlass.select_(row_sum == 0.0, Float32(0.0), cute.arch.rcp_approx(row_sum))
+        out_slot = ring_slot(self.config.o_stages, uses.out(tile_idx))
+        self.port.out_edge.producer_acquire(out_slot.producer)
         if count > 0:
-            self.port.o_edge.consumer_wait(lane_slot(tile_idx, count - 1))
+            o_slot = lane_slot(tile_idx, uses.tiles + count - 1)
+            self.port.o_edge.consumer_wait(o_slot)
             tmem_after_wait()
-            self.stage_scaled(tile_idx, inverse)
+            self.stage_scaled(tile_idx, out_slot, inverse)
+            tmem_before_signal()
+            self.port.o_edge.consumer_release(o_slot)
         else:
             # Without a K tile tensor memory holds no O.
-            self.stage_zeros(tile_idx)
+            self.stage_zeros(out_slot)
         cute.arch.fence_view_async_shared()
-        self.port.out_edge.producer_commit(lane_slot(tile_idx, 0))
+        self.port.out_edge.producer_commit(out_slot)
         self.store_lse(work, tile_idx, (row_sum, row_max), scale_log2)
 
     @cute.jit
-    def stage_scaled(self, tile_idx: Int32, factor: Float32) -> None:
+    def stage_scaled(self, tile_idx: Int32, slot: Slot, factor: Float32) -> None:
         chunks = RowChunks(self.o_tensor(tile_idx), STAGED_COLS, self.port.row)
         values = cute.make_rmem_tensor(cute.make_layout(STAGED_COLS), Float32)
         for col in cutlass.range_constexpr(0, self.config.d_v, STAGED_COLS):
             chunks.load(col, values)
             cute.arch.fence_view_async_tmem_load()
             scale_values(values, factor)
-            self.stage_chunk(values, tile_idx, col)
+            self.stage_chunk(values, slot, col)
 
     @cute.jit
-    def stage_zeros(self, tile_idx: Int32) -> None:
+    def stage_zeros(self, slot: Slot) -> None:
         values = cute.make_rmem_tensor(cute.make_layout(CHUNK_COLS), Float32)
         values.fill(0.0)
         for col in cutlass.range_constexpr(0, self.config.d_v, CHUNK_COLS):
-            self.stage_chunk(values, tile_idx, col)
+            self.stage_chunk(values, slot, col)
 
     @cute.jit
-    def stage_chunk(self, values: cute.Tensor, tile_idx: Int32, col: int) -> None:
+    def stage_chunk(self, values: cute.Tensor, slot: Slot, col: int) -> None:
         """One chunk of a row of O to shared memory, 16 bytes at a time."""
         elems = cute.make_rmem_tensor(values.layout, self.dtype)
         elems.store(values.load().to(self.dtype))
         elems_per_store = 128 // self.dtype.width
-        out = cute.local_tile(self.port.o_smem[None, None, tile_idx], (1, elems_per_store), (self.port.row, None))
+        out = cute.local_tile(self.port.o_smem[None, None, slot.index], (1, elems_per_store), (self.port.row, None))
         for i in cutlass.range_constexpr(cute.size(values) // elems_per_store):
             part = cute.make_tensor(elems.iterator + i * elems_per_store, cute.make_layout((1, elems_per_store)))
             cute.autovec_copy(part, out[None, None, col // elems_per_store + i])

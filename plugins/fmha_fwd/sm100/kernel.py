@@ -11,6 +11,7 @@ memory).
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import cutlass
@@ -24,7 +25,8 @@ from opdeck.core.kernels import schedule
 from opdeck.core.kernels.pipelines import make_pipelines, tmem_after_wait, tmem_before_signal
 from opdeck.core.kernels.tmem_tile import tmem_tensor
 from opdeck.core.variant import Variant
-from opdeck.plugins.fmha_fwd.sm100.config import NUM_Q_TILES, STATS_PER_ROW, Config
+from opdeck.plugins.fmha_fwd.sm100.blocks import EveryNthBlock, Grid, OneBlock, Sizes, for_each_block
+from opdeck.plugins.fmha_fwd.sm100.config import NUM_Q_TILES, STATS_PER_ROW, Config, Schedule
 from opdeck.plugins.fmha_fwd.sm100.correction import CorrectionPort, CorrectionRole
 from opdeck.plugins.fmha_fwd.sm100.load import LoadPort, LoadRole, TmaTile
 from opdeck.plugins.fmha_fwd.sm100.mma import MmaPort, MmaRole
@@ -33,7 +35,7 @@ from opdeck.plugins.fmha_fwd.sm100.sequences import Sequences
 from opdeck.plugins.fmha_fwd.sm100.softmax import Scales, SoftmaxPort, SoftmaxRole
 from opdeck.plugins.fmha_fwd.sm100.store import StorePort, StoreRole
 from opdeck.plugins.fmha_fwd.sm100.tail import TailPort, TailRole
-from opdeck.plugins.fmha_fwd.sm100.work import Work
+from opdeck.plugins.fmha_fwd.sm100.work import LaneUses, Uses, Work
 from opdeck.plugins.fmha_fwd.variants import LENGTHS
 
 SMEM_ALIGN_BYTES = 1024
@@ -42,7 +44,7 @@ DTYPES = {"fp16": cutlass.Float16, "bf16": cutlass.BFloat16}
 
 
 def make(variant: Variant) -> Callable[..., None]:
-    """The @cute.jit entry of a variant: entry(q, k, v, o, lse, softmax_scale, *lengths, *leaves, stream).
+    """The @cute.jit entry of a variant: entry(q, k, v, o, lse, softmax_scale, *lengths, max_ctas, *leaves, stream).
 
     Raises: ValueError when the variant's configuration could not run.
     """
@@ -52,19 +54,21 @@ def make(variant: Variant) -> Callable[..., None]:
 
     @cute.kernel
     def kernel(maps: TensorMaps, outputs: Outputs, sequences: Sequences, scalars: Scalars, leaves: Any) -> None:
-        fmha.run_cta(maps, outputs, fmha.work(maps, sequences, scalars), scalars, leaves)
+        fmha.run_cta(maps, outputs, sequences, scalars, leaves)
 
     @cute.jit
     def entry(q, k, v, o, lse, softmax_scale, *rest):  # type: ignore[no-untyped-def]
         sequences = Sequences(*rest[: len(LENGTHS)])
-        *leaves, stream = rest[len(LENGTHS) :]
+        max_ctas, *leaves, stream = rest[len(LENGTHS) :]
         maps = make_tensor_maps(make_mmas(config, fmha.dtype), q, k, v, o)
         num_q_blocks = sequences.num_q_blocks(q.shape[1], config.block_m)
         scales = Scales.of(fmha.fusion, softmax_scale)
         scalars = Scalars(scales, Int32(k.shape[1]), num_q_blocks, fmha.section_heads(q, k))
-        num_rows = Int32(q.shape[2]) * Int32(q.shape[0])
+        num_ctas = num_q_blocks * Int32(q.shape[2]) * Int32(q.shape[0])
+        if cutlass.const_expr(config.schedule is not Schedule.INDIVIDUAL):
+            num_ctas = min_(num_ctas, max_ctas)
         kernel(maps, Outputs(o, lse), sequences, scalars, leaves).launch(
-            grid=(num_q_blocks * num_rows, 1, 1),
+            grid=(num_ctas, 1, 1),
             block=(config.roles.num_threads, 1, 1),
             stream=stream,
             min_blocks_per_mp=1,
@@ -85,7 +89,7 @@ class Outputs:
 
 @dataclass(frozen=True)
 class Scalars:
-    """Scales of scores; rows of K, which the tensor maps do not tell when there are none; CTAs of a head and batch
+    """Scales of scores; rows of K, which the tensor maps do not tell when there are none; blocks of a head and batch
     entry; heads of a schedule section."""
 
     scales: Scales
@@ -95,14 +99,28 @@ class Scalars:
 
 
 @dataclass(frozen=True)
+class Operands:
+    """What the roles read and write in global memory, and how scores are scaled and changed."""
+
+    maps: TensorMaps
+    outputs: Outputs
+    scales: Scales
+    fusion: Any
+    num_k_rows: Int32
+
+    def fusion_of(self, work: Work) -> Any:
+        """The fusion as the head of a block has it."""
+        return self.fusion.at(work.seq, work.head)
+
+
+@dataclass(frozen=True)
 class Cta:
-    """What the ports of a CTA's roles are cut from. cut_tile: the V tile that the sequence's end cuts, or -1."""
+    """What the ports of a CTA's roles are cut from."""
 
     mmas: Mmas
     storage: Any
     edges: dict[str, Any]
     tmem_base: cute.Pointer
-    cut_tile: Int32
 
 
 class FmhaForward:
@@ -124,16 +142,31 @@ class FmhaForward:
         return Int32(min_(schedule.heads_per_section(kv_head_bytes, head_group), Int64(num_rows)))
 
     @cute.jit
-    def run_cta(self, maps: TensorMaps, outputs: Outputs, work: Work, scalars: Scalars, leaves: Any) -> None:
+    def run_cta(self, maps: TensorMaps, outputs: Outputs, sequences: Sequences, scalars: Scalars, leaves: Any) -> None:
         """Kernel body of a CTA, if it has rows."""
-        if work.exists(self.config):
-            self.run_roles(maps, outputs, work, scalars, leaves)
+        num_q_rows, _, num_heads, batch = maps.q.shape
+        sizes = Sizes(
+            num_q_rows=num_q_rows,
+            num_k_rows=scalars.num_k_rows,
+            num_heads=num_heads,
+            num_kv_heads=maps.k.shape[2],
+            batch=batch,
+            num_q_blocks=scalars.num_q_blocks,
+            section_heads=scalars.section_heads,
+        )
+        grid = Grid(self.config, sequences, sizes)
+        operands = Operands(maps, outputs, scalars.scales, self.fusion.with_leaves(leaves), scalars.num_k_rows)
+        if cutlass.const_expr(self.config.schedule is Schedule.PERSISTENT):
+            self.run_roles(operands, EveryNthBlock(grid))
+        else:
+            work = grid.work(cute.arch.block_idx()[0])
+            if work.exists(self.config):
+                self.run_roles(operands, OneBlock(work))
 
     @cute.jit
-    def run_roles(self, maps: TensorMaps, outputs: Outputs, work: Work, scalars: Scalars, leaves: Any) -> None:
-        """Shared memory, barriers and tensor memory, then each warp runs its role."""
+    def run_roles(self, operands: Operands, blocks: Any) -> None:
+        """Shared memory, barriers and tensor memory, then each warp runs its role on each of the CTA's blocks."""
         config, roles = self.config, self.config.roles
-        fusion = self.fusion.with_leaves(leaves).at(work.seq, work.head)
         mmas = make_mmas(config, self.dtype)
         storage = SmemAllocator().allocate(self.storage_type())
         warp_idx = cute.arch.make_warp_uniform(cute.arch.warp_idx())
@@ -145,40 +178,41 @@ class FmhaForward:
         cute.arch.sync_threads()
         tmem_after_wait()
         tmem_base = cute.arch.retrieve_tmem_ptr(Float32, 16, storage.tmem_base.ptr)
-        cta = Cta(mmas, storage, edges, tmem_base, work.cut_tile(config, scalars.num_k_rows))
+        cta = Cta(mmas, storage, edges, tmem_base)
 
         if warp_idx < roles["softmax"].end_warp:
             cute.arch.setmaxregister_increase(config.softmax_regs)
-            self.run_softmax(cta, fusion, work, scalars.scales)
+            for_each_block(blocks, partial(self.run_softmax, cta, operands), LaneUses())
         elif warp_idx < roles["correction"].end_warp:
             cute.arch.setmaxregister_decrease(config.correction_regs)
-            self.run_correction(cta, outputs.lse, fusion, work, scalars.scales.log2)
+            for_each_block(blocks, partial(self.run_correction, cta, operands), Uses())
+            self.free_tmem(cta)
         else:
             cute.arch.setmaxregister_decrease(config.other_regs)
             if warp_idx == roles["mma"].first_warp:
-                MmaRole(config, self.mma_port(cta), fusion).run(work)
+                for_each_block(blocks, partial(self.run_mma, cta, operands), Uses())
             if warp_idx == roles["load"].first_warp:
-                LoadRole(config, self.load_port(cta, maps, work), fusion).run(work)
+                for_each_block(blocks, partial(self.run_load, cta, operands), Uses())
             if warp_idx == roles["store"].first_warp:
-                StoreRole(config, self.store_port(cta, maps, outputs, work)).run(work)
+                for_each_block(blocks, partial(self.run_store, cta, operands), LaneUses())
             if warp_idx == roles["tail"].first_warp:
-                _, _, smem_v = self.load_buffers(cta)
-                TailRole(config, TailPort(smem_v, edges["v"], edges["cut_v"], cta.cut_tile), fusion).run(work)
+                for_each_block(blocks, partial(self.run_tail, cta, operands), Uses())
 
-    def work(self, maps: TensorMaps, sequences: Sequences, scalars: Scalars) -> Work:
-        """This CTA's coordinates."""
-        num_q_rows, _, num_heads, batch = maps.q.shape
-        block_idx, num_rows = cute.arch.block_idx()[0], num_heads * batch
-        coord = schedule.decode(block_idx, scalars.num_q_blocks, num_heads, num_rows, scalars.section_heads)
-        seq, q_block = sequences.find(coord.batch, coord.q_block, num_q_rows, self.config.block_m)
-        return Work(
-            q_block=q_block,
-            head=coord.head,
-            kv_head=coord.head // (num_heads // maps.k.shape[2]),
-            seq=seq,
-            q_rows=sequences.q_rows(seq, coord.batch, num_q_rows),
-            k_rows=sequences.k_rows(seq, coord.batch, scalars.num_k_rows),
-        )
+    def run_mma(self, cta: Cta, operands: Operands, work: Work, uses: Uses) -> Uses:
+        return MmaRole(self.config, self.mma_port(cta), operands.fusion_of(work)).run(work, uses)
+
+    def run_load(self, cta: Cta, operands: Operands, work: Work, uses: Uses) -> Uses:
+        port = self.load_port(cta, operands, work)
+        return LoadRole(self.config, port, operands.fusion_of(work)).run(work, uses)
+
+    def run_store(self, cta: Cta, operands: Operands, work: Work, uses: LaneUses) -> LaneUses:
+        return StoreRole(self.config, self.store_port(cta, operands, work)).run(work, uses)
+
+    def run_tail(self, cta: Cta, operands: Operands, work: Work, uses: Uses) -> Uses:
+        _, _, smem_v = self.load_buffers(cta)
+        cut_tile = work.cut_tile(self.config, operands.num_k_rows)
+        port = TailPort(smem_v, cta.edges["v"], cta.edges["cut_v"], cut_tile)
+        return TailRole(self.config, port, operands.fusion_of(work)).run(work, uses)
 
     def storage_type(self) -> Any:
         """The shared memory of a CTA; sizes as in Config.smem_bytes, which the CPU checks."""
@@ -196,8 +230,8 @@ class FmhaForward:
 
         return Storage
 
-    def load_port(self, cta: Cta, maps: TensorMaps, work: Work) -> LoadPort:
-        mmas, q_begin, k_begin = cta.mmas, work.q_rows.begin, work.k_rows.begin
+    def load_port(self, cta: Cta, operands: Operands, work: Work) -> LoadPort:
+        maps, mmas, q_begin, k_begin = operands.maps, cta.mmas, work.q_rows.begin, work.k_rows.begin
         smem_q, smem_k, smem_v = self.load_buffers(cta)
         qk, pv = mmas.qk.get_slice(0), mmas.pv.get_slice(0)
         (m, n, d_qk), d_v = mmas.qk_tiler, mmas.pv_tiler[1]
@@ -211,7 +245,7 @@ class FmhaForward:
             k_edge=cta.edges["k"],
             v_edge=cta.edges["v"],
             cut_v_edge=cta.edges["cut_v"],
-            cut_tile=cta.cut_tile,
+            cut_tile=work.cut_tile(self.config, operands.num_k_rows),
         )
 
     def mma_port(self, cta: Cta) -> MmaPort:
@@ -242,13 +276,14 @@ class FmhaForward:
             o_edge=cta.edges["o"],
         )
 
-    def store_port(self, cta: Cta, maps: TensorMaps, outputs: Outputs, work: Work) -> StorePort:
+    def store_port(self, cta: Cta, operands: Operands, work: Work) -> StorePort:
+        maps = operands.maps
         o = cute.domain_offset((work.q_rows.begin, 0, 0, 0), maps.o)
         tiles = cute.flat_divide(o, cta.mmas.pv_tiler[:2])
-        return StorePort(maps.o_atom, tiles, self.o_buffer(cta), outputs.o, cta.edges["out"])
+        return StorePort(maps.o_atom, tiles, self.o_buffer(cta), operands.outputs.o, cta.edges["out"])
 
     @cute.jit
-    def run_softmax(self, cta: Cta, fusion: Any, work: Work, scales: Scales) -> None:
+    def run_softmax(self, cta: Cta, operands: Operands, work: Work, uses: LaneUses) -> LaneUses:
         config, group_threads = self.config, self.config.roles["softmax"].group_threads
         thread = cute.arch.thread_idx()[0]
         tile_idx = cute.arch.make_warp_uniform(thread // group_threads)
@@ -264,23 +299,29 @@ class FmhaForward:
             p_tail_edge=cta.edges["p_tail"],
             stats_edge=cta.edges["stats"],
         )
-        SoftmaxRole(config, port, fusion, self.dtype).run(work, scales)
+        role = SoftmaxRole(config, port, operands.fusion_of(work), self.dtype)
+        return role.run(work, operands.scales, uses)
 
     @cute.jit
-    def run_correction(self, cta: Cta, lse: cute.Tensor, fusion: Any, work: Work, scale_log2: Float32) -> None:
-        """The correction role, then the end of tensor memory, which it is the last to read."""
-        config, role = self.config, self.config.roles["correction"]
+    def run_correction(self, cta: Cta, operands: Operands, work: Work, uses: Uses) -> Uses:
+        config = self.config
         port = CorrectionPort(
-            row=cute.arch.thread_idx()[0] % role.num_threads,
+            row=cute.arch.thread_idx()[0] % config.roles["correction"].num_threads,
             o_base=cta.tmem_base + config.tmem.offset("O0"),
             stats=self.stats(cta),
             o_smem=self.o_buffer(cta),
-            lse=lse,
+            lse=operands.outputs.lse,
             stats_edge=cta.edges["stats"],
             o_edge=cta.edges["o"],
             out_edge=cta.edges["out"],
         )
-        CorrectionRole(config, port, fusion, self.dtype).run(work, scale_log2)
+        role = CorrectionRole(config, port, operands.fusion_of(work), self.dtype)
+        return role.run(work, operands.scales.log2, uses)
+
+    @cute.jit
+    def free_tmem(self, cta: Cta) -> None:
+        """By the correction, which is the last to read tensor memory."""
+        config, role = self.config, self.config.roles["correction"]
         tmem_before_signal()
         pipeline.arrive_and_wait(CORRECTION_BARRIER_ID, role.num_threads)
         tmem_after_wait()
@@ -303,6 +344,7 @@ class FmhaForward:
         )
 
     def o_buffer(self, cta: Cta) -> cute.Tensor:
-        """O (128, Dv, 2 tiles), each tile in the buffer of its Q tile: by then no S is computed from that any more."""
+        """O (128, Dv, stage). In the buffers of Q it waits for no one: no S is computed from Q any more."""
         layout = cta.mmas.o_layout
-        return cta.storage.q_and_o.get_tensor(layout.outer, layout.inner, self.dtype)
+        first = cta.storage.q_and_o.data_ptr() + self.config.o_offset_bytes
+        return cute.make_tensor(cute.recast_ptr(first, layout.inner, self.dtype), layout.outer)

@@ -19,7 +19,7 @@ from cutlass.block import block_copy
 
 from opdeck.core.kernels.pipelines import Slot, lane_slot, ring_slot
 from opdeck.plugins.fmha_fwd.sm100.config import Config
-from opdeck.plugins.fmha_fwd.sm100.work import Work, span
+from opdeck.plugins.fmha_fwd.sm100.work import Uses, Work, span
 
 
 @dataclass(frozen=True)
@@ -55,26 +55,28 @@ class LoadRole:
         self.fusion = fusion
 
     @cute.jit
-    def run(self, work: Work) -> None:
+    def run(self, work: Work, uses: Uses) -> Uses:
         first = work.tile_range(self.fusion, self.config, 0)
         second = work.tile_range(self.fusion, self.config, 1)
         begin, end = span(first, second)
+        has_cut = (begin <= self.port.cut_tile) * 1 * (self.port.cut_tile < end)
         if begin < end:
             if first.count > 0:
-                self.load_q(work, 0)
-            self.load_k(work, begin, 0)
+                self.load_q(work, 0, uses.first.visiting)
+            self.load_k(work, begin, uses.kv)
             if second.count > 0:
-                self.load_q(work, 1)
+                self.load_q(work, 1, uses.second.visiting)
             for tile in cutlass.range(begin, end, unroll=1):
-                use = tile - begin
-                self.load_v(work, tile, use)
+                use = uses.kv + tile - begin
+                self.load_v(work, tile, use, uses.cut_v)
                 if tile + 1 < end:
                     self.load_k(work, tile + 1, use + 1)
+        return uses.after(first, second, has_cut)
 
     @cute.jit
-    def load_q(self, work: Work, tile_idx: int) -> None:
+    def load_q(self, work: Work, tile_idx: int, use: Int32) -> None:
         source = self.port.q.gmem[None, None, None, work.q_tile(tile_idx), 0, work.head, work.q_rows.batch]
-        slot = lane_slot(tile_idx, 0).producer
+        slot = lane_slot(tile_idx, use).producer
         self.copy(self.port.q, source, self.port.q_edge, slot)
 
     @cute.jit
@@ -84,13 +86,13 @@ class LoadRole:
         self.copy(self.port.k, source, self.port.k_edge, slot)
 
     @cute.jit
-    def load_v(self, work: Work, tile: Int32, use: Int32) -> None:
+    def load_v(self, work: Work, tile: Int32, use: Int32, cut_use: Int32) -> None:
         source = self.port.v.gmem[None, None, None, 0, tile, work.kv_head, work.k_rows.batch]
         slot = ring_slot(self.config.v_stages, use).producer
         if tile == self.port.cut_tile:
             # Waits for the stage without promising bytes to its barrier: they arrive at that of "cut_v".
             self.port.v_edge.sync_object_empty.wait(slot.index, slot.phase)
-            cut_slot = lane_slot(0, 0).producer
+            cut_slot = lane_slot(0, cut_use).producer
             self.port.cut_v_edge.producer_acquire(cut_slot)
             copy_tile(self.port.v, source, slot.index, self.port.cut_v_edge.producer_get_barrier(cut_slot))
         else:

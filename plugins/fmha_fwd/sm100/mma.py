@@ -20,7 +20,7 @@ from cutlass.cutlass_dsl import extract_mlir_values, new_from_mlir_values
 
 from opdeck.core.kernels.pipelines import Slot, lane_slot, ring_slot, tmem_after_wait
 from opdeck.plugins.fmha_fwd.sm100.config import Config
-from opdeck.plugins.fmha_fwd.sm100.work import TileRange, Work, span
+from opdeck.plugins.fmha_fwd.sm100.work import LaneUses, TileRange, Uses, Work, span
 
 
 @dataclass(frozen=True)
@@ -43,6 +43,18 @@ class MmaPort:
     o_edge: Any
 
 
+@dataclass(frozen=True)
+class Lane:
+    """A query tile, the K tiles that it visits, and how often its stages were used before."""
+
+    tile_idx: int
+    tiles: TileRange
+    uses: LaneUses
+
+    def use(self, tile: Any) -> Any:
+        return self.uses.tiles + tile - self.tiles.begin
+
+
 class MmaRole:
     """Runs in one warp; tcgen05.mma and tcgen05.commit are issued by one elected lane."""
 
@@ -52,27 +64,30 @@ class MmaRole:
         self.fusion = fusion
 
     @cute.jit
-    def run(self, work: Work) -> None:
-        first = work.tile_range(self.fusion, self.config, 0)
-        second = work.tile_range(self.fusion, self.config, 1)
-        begin, end = span(first, second)
+    def run(self, work: Work, uses: Uses) -> Uses:
+        first = Lane(0, work.tile_range(self.fusion, self.config, 0), uses.first)
+        second = Lane(1, work.tile_range(self.fusion, self.config, 1), uses.second)
+        begin, end = span(first.tiles, second.tiles)
         if begin < end:
-            k_slot = self.wait_k(0)
-            self.issue_scores(0, first, begin, k_slot)
-            self.issue_scores(1, second, begin, k_slot)
+            k_slot = self.wait_k(uses.kv)
+            self.issue_scores(first, begin, k_slot)
+            self.issue_scores(second, begin, k_slot)
             self.port.k_edge.consumer_release(k_slot)
             for tile in cutlass.range(begin + 1, end, unroll=1):
-                v_slot = self.wait_v(tile - begin - 1)
-                k_slot = self.wait_k(tile - begin)
-                self.issue_output(0, first, tile - 1, v_slot)
-                self.issue_scores(0, first, tile, k_slot)
-                self.issue_output(1, second, tile - 1, v_slot)
+                use = uses.kv + tile - begin
+                v_slot = self.wait_v(use - 1)
+                k_slot = self.wait_k(use)
+                self.issue_output(first, tile - 1, v_slot)
+                self.issue_scores(first, tile, k_slot)
+                self.issue_output(second, tile - 1, v_slot)
                 self.port.v_edge.consumer_release(v_slot)
-                self.issue_scores(1, second, tile, k_slot)
+                self.issue_scores(second, tile, k_slot)
                 self.port.k_edge.consumer_release(k_slot)
-            v_slot = self.wait_v(end - begin - 1)
-            self.issue_output(0, first, end - 1, v_slot)
-            self.issue_output(1, second, end - 1, v_slot)
+            v_slot = self.wait_v(uses.kv + end - begin - 1)
+            self.issue_output(first, end - 1, v_slot)
+            self.issue_output(second, end - 1, v_slot)
+            self.port.v_edge.consumer_release(v_slot)
+        return uses.after(first.tiles, second.tiles)
 
     @cute.jit
     def wait_k(self, use: cutlass.Int32) -> Slot:
@@ -87,23 +102,27 @@ class MmaRole:
         return slot
 
     @cute.jit
-    def issue_scores(self, tile_idx: int, tiles: TileRange, tile: cutlass.Int32, k_slot: Any) -> None:
-        """S = Q K^T of query tile `tile_idx`, if it visits K tile `tile`. The S columns are free: either never used,
-        or their P has been read by the P V issued before."""
+    def issue_scores(self, lane: Lane, tile: cutlass.Int32, k_slot: Any) -> None:
+        """S = Q K^T of a query tile, if it visits K tile `tile`. The S columns are free: either never used, or their P
+        has been read by the P V issued before."""
+        tile_idx, tiles = lane.tile_idx, lane.tiles
         if tile >= tiles.begin and tile < tiles.end:
-            use = tile - tiles.begin
-            if use == 0:
-                self.port.q_edge.consumer_wait(lane_slot(tile_idx, 0))
+            q_slot = lane_slot(tile_idx, lane.uses.visiting)
+            if tile == tiles.begin:
+                self.port.q_edge.consumer_wait(q_slot)
             q = self.port.q[None, None, None, tile_idx]
             k = self.port.k[None, None, None, k_slot.index]
             self.gemm(self.port.qk_mma, self.port.s[tile_idx], q, k, range(cute.size(q, mode=[2])), False)
-            self.port.scores_edge.producer_commit(lane_slot(tile_idx, use))
+            self.port.scores_edge.producer_commit(lane_slot(tile_idx, lane.use(tile)))
+            if tile + 1 == tiles.end:
+                self.port.q_edge.consumer_release(q_slot)
 
     @cute.jit
-    def issue_output(self, tile_idx: int, tiles: TileRange, tile: cutlass.Int32, v_slot: Any) -> None:
-        """O += P V of query tile `tile_idx`, if it visits K tile `tile`."""
+    def issue_output(self, lane: Lane, tile: cutlass.Int32, v_slot: Any) -> None:
+        """O += P V of a query tile, if it visits K tile `tile`."""
+        tile_idx, tiles = lane.tile_idx, lane.tiles
         if tile >= tiles.begin and tile < tiles.end:
-            use = tile - tiles.begin
+            use = lane.use(tile)
             # The stage of S is free again: that is the sign that the first columns of P stand in it.
             self.port.scores_edge.producer_acquire(lane_slot(tile_idx, use + 1).producer)
             self.port.o_edge.producer_acquire(lane_slot(tile_idx, use).producer)
@@ -112,7 +131,7 @@ class MmaRole:
             o, p = self.port.o[tile_idx], self.port.p[tile_idx]
             num_blocks = cute.size(p, mode=[2])
             num_head_blocks = num_blocks * self.config.p_head_elems // self.config.tile_n
-            self.gemm(self.port.pv_mma, o, p, v, range(num_head_blocks), use > 0)
+            self.gemm(self.port.pv_mma, o, p, v, range(num_head_blocks), tile > tiles.begin)
             self.port.p_tail_edge.consumer_wait(lane_slot(tile_idx, use))
             tmem_after_wait()
             self.gemm(self.port.pv_mma, o, p, v, range(num_head_blocks, num_blocks), True)

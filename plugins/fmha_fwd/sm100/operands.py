@@ -52,19 +52,24 @@ def make_mmas(config: Config, dtype: Any) -> Mmas:
         pv=pv,
         qk_tiler=qk_tiler,
         pv_tiler=pv_tiler,
-        q_layout=_in_slots(sm100_utils.make_smem_layout_a(qk, qk_tiler, dtype, 1), config, dtype),
+        q_layout=_in_slots(
+            sm100_utils.make_smem_layout_a(qk, qk_tiler, dtype, 1), NUM_Q_TILES, config.q_slot_bytes, dtype
+        ),
         k_layout=sm100_utils.make_smem_layout_b(qk, qk_tiler, dtype, config.k_stages),
         v_layout=sm100_utils.make_smem_layout_b(pv, pv_tiler, dtype, config.v_stages),
         p_layout=sm100_utils.make_smem_layout_a(pv, pv_tiler, dtype, 1),
         o_layout=_in_slots(
-            sm100_utils.make_smem_layout_epi(dtype, utils.LayoutEnum.ROW_MAJOR, pv_tiler[:2], 1), config, dtype
+            sm100_utils.make_smem_layout_epi(dtype, utils.LayoutEnum.ROW_MAJOR, pv_tiler[:2], 1),
+            config.o_stages,
+            config.o_slot_bytes,
+            dtype,
         ),
     )
 
 
-def _in_slots(one_tile: Any, config: Config, dtype: Any) -> Any:
-    """The layout of a tile, whose last mode is of extent 1, for all query tiles, each in a slot of its own."""
-    slots = cute.make_layout(NUM_Q_TILES, stride=config.q_slot_bytes * 8 // dtype.width)
+def _in_slots(one_tile: Any, num_slots: int, slot_bytes: int, dtype: Any) -> Any:
+    """The layout of a tile, whose last mode is of extent 1, for as many tiles as there are slots."""
+    slots = cute.make_layout(num_slots, stride=slot_bytes * 8 // dtype.width)
     modes = list(range(cute.rank(one_tile) - 1))
     outer = cute.append(cute.select(one_tile.outer, mode=modes), slots)
     return cute.make_composed_layout(one_tile.inner, 0, outer)

@@ -27,7 +27,7 @@ from opdeck.core.kernels.pipelines import lane_slot, tmem_after_wait, tmem_befor
 from opdeck.core.kernels.tmem_tile import RowChunks, RowChunksWithMax
 from opdeck.plugins.fmha_fwd.sm100.config import Config
 from opdeck.plugins.fmha_fwd.sm100.exp2 import exp2_chunk
-from opdeck.plugins.fmha_fwd.sm100.work import Work
+from opdeck.plugins.fmha_fwd.sm100.work import LaneUses, Work
 
 LOG2_E = math.log2(math.e)
 CHUNK_COLS = 32
@@ -72,6 +72,19 @@ class Exp2:
     num_poly_elems: int
 
 
+@dataclass(frozen=True)
+class TileUse:
+    """How often the stage of edges "scores" and "p_tail", and that of "stats", were used before a tile."""
+
+    scores: Int32
+    stats: Int32
+
+    @staticmethod
+    def of(uses: LaneUses, num_tiles: Int32) -> TileUse:
+        """Behind `num_tiles` tiles of a block."""
+        return TileUse(uses.tiles + num_tiles, uses.stats + num_tiles)
+
+
 class SoftmaxRole:
     """Runs in both softmax warpgroups, on the same code; which query tile a thread works on is in its port."""
 
@@ -82,7 +95,7 @@ class SoftmaxRole:
         self.dtype = dtype
 
     @cute.jit
-    def run(self, work: Work, scales: Scales) -> None:
+    def run(self, work: Work, scales: Scales, uses: LaneUses) -> LaneUses:
         tiles = work.tile_range(self.fusion, self.config, self.port.tile_idx)
         q = work.q_tile(self.port.tile_idx) * self.config.tile_m + self.port.row
         row_max, row_sum = self.start(scales)
@@ -93,7 +106,7 @@ class SoftmaxRole:
             masked_end = cutlass.select_(side == 0, Int32(tiles.full_begin), Int32(tiles.end))
             full_end = cutlass.select_(side == 0, Int32(tiles.full_end), Int32(tiles.full_begin))
             for tile in cutlass.range(masked_begin, masked_end, unroll=1):
-                use = tile - tiles.begin
+                use = TileUse.of(uses, tile - tiles.begin)
                 coords = Coords(work.seq, work.head, q, tile * self.config.tile_n, work.sq, work.sk)
                 scores = self.load_scores(use)
                 if cutlass.const_expr(self.fusion.scores):
@@ -103,13 +116,14 @@ class SoftmaxRole:
                 exp2 = Exp2(scales.log2, 0)
                 row_max, row_sum = self.finish(scores, max_of(scores), (row_max, row_sum), use, exp2)
             for tile in cutlass.range(tiles.full_begin, full_end, unroll=1):
-                use = tile - tiles.begin
+                use = TileUse.of(uses, tile - tiles.begin)
                 coords = Coords(work.seq, work.head, q, tile * self.config.tile_n, work.sq, work.sk)
                 scores, tile_max = self.load_full_tile(use, coords, scales)
                 is_finite = all(score.is_finite for score in self.fusion.scores)
                 exp2 = Exp2(scales.log2, self.config.exp2_poly_elems if is_finite else 0)
                 row_max, row_sum = self.finish(scores, tile_max, (row_max, row_sum), use, exp2)
-        self.send_stats(tiles.count, (row_sum, row_max))
+        self.send_stats(TileUse.of(uses, tiles.count), (row_sum, row_max))
+        return uses.after(tiles)
 
     def start(self, scales: Scales) -> tuple[Float32, Float32]:
         """(row_max, row_sum) before the first key: those of the sink, which is like a key seen before all others."""
@@ -120,7 +134,7 @@ class SoftmaxRole:
         return logit * LOG2_E / scales.log2, row_sum
 
     @cute.jit
-    def load_full_tile(self, use: Int32, coords: Coords, scales: Scales) -> tuple[cute.Tensor, Float32]:
+    def load_full_tile(self, use: TileUse, coords: Coords, scales: Scales) -> tuple[cute.Tensor, Float32]:
         """Scores of a tile without masked elements, and the maximum of the row."""
         if cutlass.const_expr(self.fusion.scores):
             scores = self.load_scores(use)
@@ -131,9 +145,9 @@ class SoftmaxRole:
         return scores, tile_max
 
     @cute.jit
-    def load_scores(self, use: Int32) -> cute.Tensor:
+    def load_scores(self, use: TileUse) -> cute.Tensor:
         """A row of S in registers, once the mma warp has made it."""
-        self.port.scores_edge.consumer_wait(lane_slot(self.port.tile_idx, use))
+        self.port.scores_edge.consumer_wait(lane_slot(self.port.tile_idx, use.scores))
         tmem_after_wait()
         scores = cute.make_rmem_tensor(cute.make_layout(self.config.tile_n), Float32)
         chunks = RowChunks(self.port.s, CHUNK_COLS, self.port.row)
@@ -143,13 +157,13 @@ class SoftmaxRole:
         return scores
 
     @cute.jit
-    def load_scores_and_max(self, use: Int32) -> tuple[cute.Tensor, Float32]:
+    def load_scores_and_max(self, use: TileUse) -> tuple[cute.Tensor, Float32]:
         """The same, with the maximum of the row, which sm_103a's loads deliver on the way."""
         if cutlass.const_expr(not self.config.row_max_by_load):
             scores = self.load_scores(use)
             tile_max = max_of(scores)
         else:
-            self.port.scores_edge.consumer_wait(lane_slot(self.port.tile_idx, use))
+            self.port.scores_edge.consumer_wait(lane_slot(self.port.tile_idx, use.scores))
             tmem_after_wait()
             scores = cute.make_rmem_tensor(cute.make_layout(self.config.tile_n), Float32)
             maxima = cute.make_rmem_tensor(cute.make_layout(self.config.tile_n // CHUNK_COLS), Float32)
@@ -166,7 +180,7 @@ class SoftmaxRole:
         scores: cute.Tensor,
         tile_max: Float32,
         state: tuple[Float32, Float32],
-        use: Int32,
+        use: TileUse,
         exp2: Exp2,
     ) -> tuple[Float32, Float32]:
         """Exponentials, P into tensor memory, the rescale factor to the correction; the new (row_max, row_sum)."""
@@ -194,16 +208,16 @@ class SoftmaxRole:
             if cutlass.const_expr(col + CHUNK_COLS == self.config.p_head_elems):
                 cute.arch.fence_view_async_tmem_store()
                 tmem_before_signal()
-                self.port.scores_edge.consumer_release(lane_slot(self.port.tile_idx, use))
+                self.port.scores_edge.consumer_release(lane_slot(self.port.tile_idx, use.scores))
         cute.arch.fence_view_async_tmem_store()
         tmem_before_signal()
-        self.port.p_tail_edge.producer_commit(lane_slot(self.port.tile_idx, use))
+        self.port.p_tail_edge.producer_commit(lane_slot(self.port.tile_idx, use.scores))
         return new_max, partial[0] + partial[1]
 
     @cute.jit
-    def send_stats(self, use: Int32, values: tuple[Float32, ...]) -> None:
+    def send_stats(self, use: TileUse, values: tuple[Float32, ...]) -> None:
         """Hands `values` of this row to the correction: the rescale factor, or at the end (row_sum, row_max)."""
-        slot = lane_slot(self.port.tile_idx, use)
+        slot = lane_slot(self.port.tile_idx, use.stats)
         self.port.stats_edge.producer_acquire(slot.producer)
         for i in cutlass.range_constexpr(len(values)):
             self.port.stats[i, self.port.row] = values[i]

@@ -16,9 +16,9 @@ from cutlass import Int32
 from cutlass.block import block_copy
 
 from opdeck.core.fusion.intmath import max_
-from opdeck.core.kernels.pipelines import lane_slot
+from opdeck.core.kernels.pipelines import Slot, ring_slot
 from opdeck.plugins.fmha_fwd.sm100.config import NUM_Q_TILES, Config
-from opdeck.plugins.fmha_fwd.sm100.work import Work
+from opdeck.plugins.fmha_fwd.sm100.work import LaneUses, Work
 
 WARP_LANES = 32
 STORE_BITS = 128
@@ -43,34 +43,37 @@ class StoreRole:
         self.port = port
 
     @cute.jit
-    def run(self, work: Work) -> None:
+    def run(self, work: Work, uses: LaneUses) -> LaneUses:
         end = work.q_rows.begin + work.sq
         for tile_idx in cutlass.range_constexpr(NUM_Q_TILES):
-            self.port.out_edge.consumer_wait(lane_slot(tile_idx, 0))
+            slot = ring_slot(self.config.o_stages, uses.out(tile_idx))
+            self.port.out_edge.consumer_wait(slot)
             num_rows = work.sq - work.q_tile(tile_idx) * self.config.tile_m
             if num_rows < self.config.tile_m and end < self.port.o.shape[1]:
-                self.store_rows(work, tile_idx, max_(num_rows, Int32(0)))
+                self.store_rows(work, tile_idx, slot, max_(num_rows, Int32(0)))
             else:
-                self.store_tile(work, tile_idx)
-        # The CTA's shared memory must outlive the reads of the copies.
-        cute.arch.cp_async_bulk_wait_group(0, read=True)
+                self.store_tile(work, tile_idx, slot)
+            # The buffer may be written again, and the CTA end, once the copy has read it.
+            cute.arch.cp_async_bulk_wait_group(0, read=True)
+            self.port.out_edge.consumer_release(slot)
+        return LaneUses(uses.blocks + 1)
 
     @cute.jit
-    def store_tile(self, work: Work, tile_idx: int) -> None:
+    def store_tile(self, work: Work, tile_idx: int, slot: Slot) -> None:
         target = self.port.tiles[None, None, work.q_tile(tile_idx), 0, work.head, work.q_rows.batch]
         block_copy(
             self.port.atom,
-            cute.group_modes(self.port.smem[None, None, tile_idx], 0, 2),
+            cute.group_modes(self.port.smem[None, None, slot.index], 0, 2),
             cute.group_modes(target, 0, 2),
         )
         cute.arch.cp_async_bulk_commit_group()
 
     @cute.jit
-    def store_rows(self, work: Work, tile_idx: int, num_rows: Int32) -> None:
+    def store_rows(self, work: Work, tile_idx: int, slot: Slot, num_rows: Int32) -> None:
         """The first num_rows rows of a tile, 16 bytes a lane at a time."""
         elems_per_store = STORE_BITS // self.port.o.element_type.width
         stores_per_row = self.config.d_v // elems_per_store
-        source = cute.flat_divide(self.port.smem[None, None, tile_idx], (1, elems_per_store))
+        source = cute.flat_divide(self.port.smem[None, None, slot.index], (1, elems_per_store))
         target = cute.flat_divide(self.port.o[work.q_rows.batch, None, work.head, None], (1, elems_per_store))
         first_row = work.q_rows.begin + work.q_tile(tile_idx) * self.config.tile_m
         elems = cute.make_rmem_tensor(cute.make_layout((1, elems_per_store)), self.port.o.element_type)

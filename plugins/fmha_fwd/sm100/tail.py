@@ -17,7 +17,7 @@ from cutlass import Int32
 
 from opdeck.core.kernels.pipelines import lane_slot, ring_slot
 from opdeck.plugins.fmha_fwd.sm100.config import Config
-from opdeck.plugins.fmha_fwd.sm100.work import Work, span
+from opdeck.plugins.fmha_fwd.sm100.work import Uses, Work, span
 
 WARP_LANES = 32
 STORE_BITS = 128
@@ -42,19 +42,23 @@ class TailRole:
         self.fusion = fusion
 
     @cute.jit
-    def run(self, work: Work) -> None:
+    def run(self, work: Work, uses: Uses) -> Uses:
         first = work.tile_range(self.fusion, self.config, 0)
         second = work.tile_range(self.fusion, self.config, 1)
         begin, end = span(first, second)
         tile = self.port.cut_tile
-        if begin <= tile and tile < end:
-            slot = ring_slot(self.config.v_stages, tile - begin)
-            self.port.cut_v_edge.consumer_wait(lane_slot(0, 0))
+        has_cut = (begin <= tile) * 1 * (tile < end)
+        if has_cut > 0:
+            slot = ring_slot(self.config.v_stages, uses.kv + tile - begin)
+            cut_slot = lane_slot(0, uses.cut_v)
+            self.port.cut_v_edge.consumer_wait(cut_slot)
+            self.port.cut_v_edge.consumer_release(cut_slot)
             self.clear_rows(slot.index, work.sk - tile * self.config.tile_n)
             cute.arch.fence_view_async_shared()
             cute.arch.sync_warp()
             with cute.arch.elect_one():
                 cute.arch.mbarrier_arrive(self.port.v_edge.producer_get_barrier(slot))
+        return uses.after(first, second, has_cut)
 
     @cute.jit
     def clear_rows(self, stage_idx: Int32, first_row: Int32) -> None:

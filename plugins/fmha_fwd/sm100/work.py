@@ -1,12 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What one CTA has to do: its coordinates, and the K tiles that each of its two query tiles must visit.
+"""What a CTA has to do for one block of queries: its coordinates, and the K tiles that each of its two query tiles must
+visit.
 
-Called by: sequences.py makes one Work a CTA; every role reads it.
+Called by: blocks.py makes one Work a block; every role reads it.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import Any
 
 from opdeck.core.fusion.intmath import floor_div, max_, min_
@@ -37,8 +38,50 @@ class Rows:
 
 
 @dataclass(frozen=True)
+class LaneUses:
+    """What a CTA did for one of its query tiles in earlier blocks: blocks, those in which it visited a K tile, and K
+    tiles. So often were the stages of the pipeline edges taken that go by query tile."""
+
+    blocks: Any = 0
+    visiting: Any = 0
+    tiles: Any = 0
+
+    def out(self, tile_idx: Any) -> Any:
+        """Uses of the ring "out", which every block takes for each query tile in turn, before tile `tile_idx`."""
+        return NUM_Q_TILES * self.blocks + tile_idx
+
+    @property
+    def stats(self) -> Any:
+        """Uses of edge "stats", which carries one message a K tile and one at the end."""
+        return self.tiles + self.blocks
+
+    def after(self, tiles: TileRange) -> LaneUses:
+        return LaneUses(self.blocks + 1, self.visiting + (tiles.count > 0) * 1, self.tiles + tiles.count)
+
+
+@dataclass(frozen=True)
+class Uses:
+    """The same of both query tiles, the K tiles that either visited, and the V tiles that were cut."""
+
+    first: LaneUses = LaneUses()
+    second: LaneUses = LaneUses()
+    kv: Any = 0
+    cut_v: Any = 0
+
+    def lane(self, tile_idx: Any) -> LaneUses:
+        """Those of query tile `tile_idx`, 0 or 1."""
+        pairs = ((getattr(self.first, row.name), getattr(self.second, row.name)) for row in fields(LaneUses))
+        return LaneUses(*(first + (second - first) * tile_idx for first, second in pairs))
+
+    def after(self, first: TileRange, second: TileRange, num_cut: Any = 0) -> Uses:
+        begin, end = span(first, second)
+        kv = self.kv + max_(end - begin, 0)
+        return Uses(self.first.after(first), self.second.after(second), kv, self.cut_v + num_cut)
+
+
+@dataclass(frozen=True)
 class Work:
-    """Coordinates of a CTA. `q_block` counts blocks of 2 x 128 query rows of sequence `seq`; q_rows and k_rows are
+    """Coordinates of a block. `q_block` counts blocks of 2 x 128 query rows of sequence `seq`; q_rows and k_rows are
     those of the sequence in Q, O and LSE, and in K and V."""
 
     q_block: Any
@@ -57,7 +100,7 @@ class Work:
         return self.k_rows.count
 
     def exists(self, config: Config) -> Any:
-        """Whether the CTA has a query row at all."""
+        """Whether the block has a query row at all."""
         return self.q_block * config.block_m < self.sq
 
     def cut_tile(self, config: Config, num_k_rows: Any) -> Any:
@@ -68,7 +111,7 @@ class Work:
         return (tile + 1) * is_cut - 1
 
     def q_tile(self, tile_idx: Any) -> Any:
-        """Index along Sq of query tile `tile_idx` (0 or 1) of this CTA."""
+        """Index along Sq of query tile `tile_idx` (0 or 1) of this block."""
         return self.q_block * NUM_Q_TILES + tile_idx
 
     def tile_range(self, fusion: Any, config: Config, tile_idx: Any) -> TileRange:
@@ -80,7 +123,7 @@ class Work:
 
 
 def span(first: TileRange, second: TileRange) -> tuple[Any, Any]:
-    """The K tiles [begin, end) that a CTA loads: the hull of its query tiles' ranges, empty ranges left out."""
+    """The K tiles [begin, end) that a block needs: the hull of its query tiles' ranges, empty ranges left out."""
     first_empty = (first.begin >= first.end) * 1
     second_empty = (second.begin >= second.end) * 1
     # An empty range takes the other's bounds before the hull is formed.

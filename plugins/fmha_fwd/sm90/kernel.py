@@ -39,9 +39,10 @@ DTYPES = {"fp16": cutlass.Float16, "bf16": cutlass.BFloat16}
 
 
 def make(variant: Variant) -> Any:
-    """The @cute.jit entry of a variant: entry(q, k, v, o, lse, softmax_scale, *lengths, *leaves, stream).
+    """The @cute.jit entry of a variant: entry(q, k, v, o, lse, softmax_scale, *lengths, max_ctas, *leaves, stream).
 
-    The lengths (LENGTHS) are those of sequences, and absent: the rows accept no problem that has any.
+    The lengths (LENGTHS) are those of sequences, and absent: the rows accept no problem that has any. max_ctas is for
+    persistent kernels, which this is not.
 
     Raises: ValueError when the variant's config could not run; ArgumentTypeError when its fusion is no Mask.
     """
@@ -58,7 +59,7 @@ def make(variant: Variant) -> Any:
 
     @cute.jit
     def entry(q: Any, k: Any, v: Any, o: Any, lse: Any, softmax_scale: Any, *rest: Any) -> None:
-        *leaves, stream = rest[len(LENGTHS) :]
+        _, *leaves, stream = rest[len(LENGTHS) :]
         (batch, sq, num_heads, _), (_, sk, num_kv_heads, _) = q.shape, k.shape
         kv_head_bytes = sk * (2 * config.head_dim * ELEM_BYTES)
         # Never more than there are, so that 32 bits hold every product of the schedule.
