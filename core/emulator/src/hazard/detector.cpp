@@ -1,11 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "detector.h"
 
+#include <algorithm>
+
+#include "../isa/lanes.h"
 #include "../machine/error.h"
 
 namespace opdeck::emu {
 namespace {
 
+constexpr uint64_t kOdd = 0x9e3779b97f4a7c15;  // mixes offsets: 2^64 / golden ratio
 constexpr uint32_t kTmemGranuleLanes = 16;
 constexpr uint32_t kTmemCells = TmemView::num_columns * TmemView::num_lanes / kTmemGranuleLanes;
 
@@ -70,6 +74,25 @@ void ClusterHazards::access_shared(Warp& warp, uint32_t address, uint32_t num_by
   if (mode != AccessMode::write && mode != AccessMode::strong_write) shared_range(actor, address, num_bytes, false);
   if (mode != AccessMode::read && mode != AccessMode::strong_read) shared_range(actor, address, num_bytes, true);
   release_shared_flag(warp, address, mode);
+}
+
+// Lanes that follow one another in memory are looked at as one range.
+void ClusterHazards::shared_lanes(Warp& warp, const LaneOffsets& offsets, uint32_t num_bytes, bool writes) {
+  const Actor actor = actor_of(warp);
+  const uint32_t rank = warp.cta.rank;
+  uint32_t first = 0, end = 0;  // of a range, as long as end is not 0
+  uint64_t where = uint64_t{num_bytes} << 1 | static_cast<uint32_t>(writes);
+  for_each_lane(warp.mask, [&](uint32_t lane) {
+    const uint32_t offset = offsets[lane];
+    where = (where + offset) * kOdd;
+    if (end == 0 || offset < first || offset > end) {
+      shared_range(actor, shared_address(rank, first), end - first, writes);
+      first = end = offset;
+    }
+    end = std::max(end, offset + num_bytes);
+  });
+  shared_range(actor, shared_address(rank, first), end - first, writes);
+  note(actor, where);
 }
 
 void ClusterHazards::shared_range(const Actor& actor, uint32_t address, uint32_t num_bytes, bool writes) {

@@ -62,6 +62,10 @@ class ClusterHazards {
 
   // ---- generic proxy (detector.cpp)
   void access_shared(Warp& warp, uint32_t address, uint32_t num_bytes, AccessMode mode);
+  // Weak accesses of the executing lanes, `num_bytes` wide, at offsets in their own CTA's shared memory.
+  using LaneOffsets = std::array<uint32_t, kWarpLanes>;
+  void read_shared(Warp& warp, const LaneOffsets& offsets, uint32_t num_bytes) { shared_lanes(warp, offsets, num_bytes, false); }
+  void write_shared(Warp& warp, const LaneOffsets& offsets, uint32_t num_bytes) { shared_lanes(warp, offsets, num_bytes, true); }
 
   // ---- fences (fences.cpp)
   void fence_async_proxy(Warp& warp);
@@ -222,6 +226,7 @@ class ClusterHazards {
   void release(WarpState& s, Knowledge& passed, Semantics semantics);
   void acquire(WarpState& s, const Knowledge& passed, Semantics semantics);
 
+  void shared_lanes(Warp& warp, const LaneOffsets& offsets, uint32_t num_bytes, bool writes);
   void shared_range(const Actor& actor, uint32_t address, uint32_t num_bytes, bool writes);
   void shared_box(const Actor& actor, const SharedBox& box, bool writes);
   Actor tensor_actor(Warp& warp, Epoch now);

@@ -92,18 +92,30 @@ inline uint32_t lanes_where(Warp& warp, const Op& op, F f) {
   return result & warp.mask;
 }
 
-// An operand that PTX wants to be the same in all executing lanes. what: its name, in the plural.
+// Throws for an operand that PTX wants to be the same in all executing lanes. what: its name, in the plural.
+template <class T>
+[[noreturn, gnu::noinline]] void refuse_different(Warp& warp, const T* values, const char* what) {
+  const auto first = static_cast<uint32_t>(std::countr_zero(warp.mask));
+  uint32_t lane = first;
+  while ((warp.mask >> lane & 1) == 0 || values[lane] == values[first]) ++lane;
+  throw EmulatorError(Fault::illegal_instruction, std::string("the lanes give different ") + what + ": lane " +
+                                                      std::to_string(first) + " " + hex(values[first]) + ", lane " +
+                                                      std::to_string(lane) + " " + hex(values[lane]));
+}
+
+// Such an operand.
 template <class T>
 inline T uniform(Warp& warp, uint32_t row, const char* what) {
   const T* const values = warp.row<T>(row);
-  const auto first = static_cast<uint32_t>(std::countr_zero(warp.mask));
-  for_each_lane(warp.mask, [&](uint32_t lane) {
-    if (values[lane] == values[first]) return;
-    throw EmulatorError(Fault::illegal_instruction, std::string("the lanes give different ") + what + ": lane " +
-                                                        std::to_string(first) + " " + hex(values[first]) + ", lane " +
-                                                        std::to_string(lane) + " " + hex(values[lane]));
-  });
-  return values[first];
+  const T value = values[std::countr_zero(warp.mask)];
+  T difference = 0;
+  if (warp.mask == kAllLanes) {
+    for (uint32_t i = 0; i < kWarpLanes; ++i) difference |= values[i] ^ value;
+  } else {
+    for_each_lane(warp.mask, [&](uint32_t i) { difference |= values[i] ^ value; });
+  }
+  if (difference != 0) refuse_different(warp, values, what);
+  return value;
 }
 
 // Writes a predicate row in the lanes of the mask.

@@ -7,6 +7,7 @@
 #include <cstring>
 
 #include "../counters/count.h"
+#include "../hazard/detector.h"
 #include "lanes.h"
 #include "memory_access.h"
 
@@ -102,25 +103,66 @@ Flow store_whole(Warp& warp, const Op& op) {
   return Flow::next;
 }
 
+// ... and weak accesses of the CTA's own shared memory: all lanes at once.
+template <class Elem>
+Flow load_shared(Warp& warp, const Op& op) {
+  const auto& access = *static_cast<const MemoryAccess*>(op.detail);
+  SharedOffsets offsets;
+  if (!find_shared_offsets(warp, op, access.total_bytes, offsets)) return load_whole<Elem>(warp, op);
+  counted(warp, op, Access::read);
+  if (ClusterHazards* hazards = hazards_of(warp)) hazards->read_shared(warp, offsets, access.total_bytes);
+  for (uint32_t e = 0; e < access.num_elems; ++e) {
+    const uint8_t* const memory = warp.cta.shared() + e * sizeof(Elem);
+    Elem* const row = warp.row<Elem>(access.rows[e]);
+    for_each_lane(warp.mask, [&](uint32_t lane) { std::memcpy(row + lane, memory + offsets[lane], sizeof(Elem)); });
+  }
+  return Flow::next;
+}
+template <class Elem>
+Flow store_shared(Warp& warp, const Op& op) {
+  const auto& access = *static_cast<const MemoryAccess*>(op.detail);
+  SharedOffsets offsets;
+  if (!find_shared_offsets(warp, op, access.total_bytes, offsets)) return store_whole<Elem>(warp, op);
+  counted(warp, op, Access::write);
+  if (ClusterHazards* hazards = hazards_of(warp)) hazards->write_shared(warp, offsets, access.total_bytes);
+  for_each_lane(warp.mask, [&](uint32_t lane) {  // of lanes that write the same place the last one wins
+    uint8_t* const memory = warp.cta.shared() + offsets[lane];
+    for (uint32_t e = 0; e < access.num_elems; ++e)
+      std::memcpy(memory + e * sizeof(Elem), warp.row<Elem>(access.rows[e]) + lane, sizeof(Elem));
+  });
+  return Flow::next;
+}
+
 bool has_whole_registers(const MemoryAccess& access) {
   return std::all_of(access.register_bytes.begin(), access.register_bytes.end(),
                      [&](uint32_t register_bytes) { return register_bytes == access.elem_bytes; });
 }
+bool is_plain_shared(const MemoryAccess& access) {
+  return access.space == MemorySpace::shared_cta && access.address_is_32_bits && access.ordering == Ordering::weak;
+}
+template <class Elem>
+Execute pick_whole_load(const MemoryAccess& access) {
+  return is_plain_shared(access) ? &load_shared<Elem> : &load_whole<Elem>;
+}
+template <class Elem>
+Execute pick_whole_store(const MemoryAccess& access) {
+  return is_plain_shared(access) ? &store_shared<Elem> : &store_whole<Elem>;
+}
 Execute pick_load(const MemoryAccess& access) {
   if (!has_whole_registers(access)) return &load;
   switch (access.elem_bytes) {
-    case 2: return &load_whole<uint16_t>;
-    case 4: return &load_whole<uint32_t>;
-    case 8: return &load_whole<uint64_t>;
+    case 2: return pick_whole_load<uint16_t>(access);
+    case 4: return pick_whole_load<uint32_t>(access);
+    case 8: return pick_whole_load<uint64_t>(access);
     default: return &load;
   }
 }
 Execute pick_store(const MemoryAccess& access) {
   if (!has_whole_registers(access)) return &store;
   switch (access.elem_bytes) {
-    case 2: return &store_whole<uint16_t>;
-    case 4: return &store_whole<uint32_t>;
-    case 8: return &store_whole<uint64_t>;
+    case 2: return pick_whole_store<uint16_t>(access);
+    case 4: return pick_whole_store<uint32_t>(access);
+    case 8: return pick_whole_store<uint64_t>(access);
     default: return &store;
   }
 }

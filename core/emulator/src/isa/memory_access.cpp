@@ -4,6 +4,7 @@
 #include <algorithm>
 
 #include "../hazard/detector.h"
+#include "lanes.h"
 
 namespace opdeck::emu {
 namespace {
@@ -66,6 +67,25 @@ uint8_t* shared_cluster_pointer(Warp& warp, uint64_t address, uint32_t num_bytes
   if (address > 0xffffffff)
     throw EmulatorError(Fault::illegal_address, std::to_string(address) + " is not a shared address");
   return warp.cta.cluster.shared_pointer(static_cast<uint32_t>(address), num_bytes);
+}
+
+bool find_shared_offsets(Warp& warp, const Op& op, uint32_t num_bytes, SharedOffsets& offsets) {
+  const uint32_t* const addresses = warp.row<uint32_t>(op.a);
+  const uint32_t to_offset = static_cast<uint32_t>(op.immediate) - shared_address(warp.cta.rank, 0);
+  for (uint32_t i = 0; i < kWarpLanes; ++i) offsets[i] = addresses[i] + to_offset;
+  if (warp.cta.shared_bytes() < kReservedSharedBytes + num_bytes) return false;
+  // Offsets that are too small become too large ones.
+  const uint32_t last = warp.cta.shared_bytes() - kReservedSharedBytes - num_bytes;
+  const auto is_wrong = [&](uint32_t offset) {
+    return static_cast<uint32_t>(offset - kReservedSharedBytes > last) | (offset & (num_bytes - 1));
+  };
+  uint32_t wrong = 0;
+  if (warp.mask == kAllLanes) {
+    for (uint32_t i = 0; i < kWarpLanes; ++i) wrong |= is_wrong(offsets[i]);
+  } else {
+    for_each_lane(warp.mask, [&](uint32_t i) { wrong |= is_wrong(offsets[i]); });
+  }
+  return wrong == 0;
 }
 
 uint8_t* memory_pointer(Warp& warp, uint32_t lane, const MemoryRequest& request) {

@@ -3,6 +3,7 @@
 // Used by memory.cpp, atomic.cpp and the copies.
 #pragma once
 
+#include <array>
 #include <string>
 
 #include "../machine/address_space.h"
@@ -43,6 +44,12 @@ struct MemoryRequest {
   uint32_t elem_bytes = 0;
 };
 uint8_t* memory_pointer(Warp& warp, uint32_t lane, const MemoryRequest& request);
+
+// Where each executing lane accesses shared memory of its own CTA, from the start of that.
+using SharedOffsets = std::array<uint32_t, kWarpLanes>;
+// The offsets that the 32-bit addresses of an instruction give, of which only those of executing lanes have a meaning.
+// False where one of these is misaligned or outside: memory_pointer, lane by lane, says which.
+bool find_shared_offsets(Warp& warp, const Op& op, uint32_t num_bytes, SharedOffsets& offsets);
 
 // The address that lane `lane` gives: op.a is the base row (op.immediate the offset).
 inline uint64_t lane_address(Warp& warp, const Op& op, uint32_t lane, bool is_32_bits) {

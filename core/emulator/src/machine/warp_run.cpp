@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "warp_run.h"
 
+#include <algorithm>
 #include <cstring>
 
 #include "../isa/effects.h"
@@ -9,7 +10,9 @@
 namespace opdeck::emu {
 namespace {
 
-constexpr uint64_t kSearchInstructions = 4096;
+// A search takes longer for each instruction than a run does, so it gets a small part of them, up to a limit.
+constexpr uint64_t kSearchShare = 16, kMaxSearchInstructions = 4096;
+constexpr uint64_t kPatienceGrowth = 4;
 
 }  // namespace
 
@@ -26,21 +29,19 @@ uint64_t WarpRun::run(uint64_t budget) {
 
 // Brent's search: the state is compared with an earlier one, which is replaced after 1, 2, 4, ... instructions.
 uint64_t WarpRun::find_period() {
+  const uint64_t limit = std::min(patience_ / kSearchShare, kMaxSearchInstructions);
+  patience_ *= kPatienceGrowth;
   uint64_t completed = 0;
-  for (uint64_t longest = 1; completed < kSearchInstructions; longest *= 2) {
+  for (uint64_t longest = 1; completed < limit; longest *= 2) {
     keep_state();
     for (uint64_t length = 1; length <= longest; ++length) {
-      if (!step(completed)) {
-        patience_ *= 2;
-        return completed;
-      }
-      if (is_as_kept()) {
-        period_ = length;
-        return completed;
-      }
+      if (!step(completed)) return completed;
+      if (!is_as_kept()) continue;
+      period_ = length;
+      patience_ = kFirstPatience;
+      return completed;
     }
   }
-  patience_ *= 2;
   return completed;
 }
 

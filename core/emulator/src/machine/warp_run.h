@@ -42,7 +42,7 @@ class WarpRun {
   static constexpr uint64_t kFirstPatience = 1024;
   Warp* warp_;
   uint64_t busy_instructions_ = 0;       // since it last blocked
-  uint64_t patience_ = kFirstPatience;   // how many of these before it is looked at; twice as many each time in vain
+  uint64_t patience_ = kFirstPatience;   // how many of these before it is looked at; more each time in vain
   uint64_t period_ = 0;                  // instructions of a round; 0 while it is not known to poll
   State kept_;
 };
