@@ -58,7 +58,8 @@ void mark_wgmma_registers(Program& program, const ptx::Kernel& kernel, const std
   };
   program.wgmma_register_user_of.assign(program.ops.size(), 0);
   for (uint32_t i = 0; i < kernel.instructions.size(); ++i) {
-    WgmmaRegisterUser user{program.ops[i].execute, placed(uses[i].reads), placed(uses[i].writes), {}};
+    WgmmaRegisterUser user{program.ops[i].execute, placed(uses[i].reads), placed(uses[i].writes), {},
+                           kernel.instructions[i].opcode.rfind("mov.", 0) == 0};
     if (is_mma(kernel.instructions[i])) {
       user.shape = shape_of(kernel.instructions[i]);
     } else {
@@ -85,7 +86,7 @@ void ClusterHazards::use_wgmma_registers(Warp& warp, const WgmmaRegisterUser& us
                           std::string("is ") + (writes ? "written" : "read") + " while " +
                               describe(Epoch(s.wgmma.agent, r.in_flight), r.site) + " may still " +
                               (r.is_accumulator ? "write" : "read") + " it (no wgmma.wait_group has retired its group)");
-    r.used_before_fence = s.next_wgmma_fence;
+    if (!user.only_moves || level_ == HazardLevel::strict) r.used_before_fence = s.next_wgmma_fence;
   };
   for (const uint32_t place : user.read) use(place, false);
   for (const uint32_t place : user.written) use(place, true);

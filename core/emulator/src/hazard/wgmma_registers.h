@@ -5,7 +5,8 @@
 //
 // The rule: an instruction that names such a register uses it, a mov too. ptxas might merge the copy away, but it is not
 // bound to, and none of the kernels known to be right (NVIDIA's Hopper examples) has one between a wgmma and its wait.
-// Source: PTX ISA, "wgmma.mma_async", "wgmma.fence", "wgmma.wait_group".
+// Between a wgmma.fence and the next wgmma only the strict level forbids a mov: NVIDIA's compiler puts there the movs that
+// zero accumulators (Hopper's grouped GEMM). Source: PTX ISA, "wgmma.mma_async", "wgmma.fence", "wgmma.wait_group".
 #pragma once
 
 #include <vector>

@@ -146,6 +146,7 @@ struct WgmmaRegisterUser {
   Execute execute;
   std::vector<uint32_t> read, written;
   std::string shape;  // of a wgmma
+  bool only_moves = false;
 };
 
 struct Program {
