@@ -6,6 +6,8 @@ Who calls it: the CLI and the tests, whose inputs and oracles are numpy's; opdec
 
 from __future__ import annotations
 
+import time
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -74,6 +76,23 @@ def _names_of_bytes(row: dtypes.DType) -> tuple[str, ...]:
     if row.bits == 8:
         return (row.numpy_name,)
     return ("float4_e2m1fn_x2",) if row.name == "fp4_e2m1" else ()
+
+
+def seconds_of(memory: str, work: Callable[[], object]) -> float:
+    """How long work takes that was launched on arrays there: of the GPU's clock; of the host's for "cpu"."""
+    if memory == "cpu":
+        begin = time.perf_counter()
+        work()
+        return time.perf_counter() - begin
+    import torch
+
+    with torch.cuda.device(memory):
+        begin_event, end_event = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+        begin_event.record()
+        work()
+        end_event.record()
+        end_event.synchronize()
+        return float(begin_event.elapsed_time(end_event)) / 1e3
 
 
 def wait_for(memory: str) -> None:

@@ -43,6 +43,15 @@ class LaunchReport:
     tma_store_bytes: int
 
 
+@dataclass(frozen=True)
+class KernelResources:
+    """What a CTA of a compiled kernel takes. num_registers: a thread's at launch."""
+
+    smem_bytes: int
+    num_registers: int
+    num_threads: int
+
+
 class Launcher(Protocol):
     """A variant ready to run. All calls have tensors of the same signatures."""
 
@@ -71,6 +80,10 @@ class Device(Protocol):
 
     def cubin_sha256(self, variant: Variant) -> str | None:
         """Hex digits of the hash of the variant's loaded cubin; None where there is none."""
+        ...
+
+    def resources(self, variant: Variant) -> KernelResources | None:
+        """What the variant's loaded kernel takes; None where there is none."""
         ...
 
     def last_report(self) -> LaunchReport | None:

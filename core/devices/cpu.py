@@ -33,6 +33,9 @@ class CpuDevice:
     def cubin_sha256(self, variant: Variant) -> None:
         return None
 
+    def resources(self, variant: Variant) -> None:
+        return None
+
     def last_report(self) -> None:
         return None
 

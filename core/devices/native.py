@@ -21,7 +21,7 @@ from typing import Any
 from opdeck.core import dtypes
 from opdeck.core.arch import arch
 from opdeck.core.arrays import TensorView
-from opdeck.core.devices.base import LaunchArgs, LaunchReport
+from opdeck.core.devices.base import KernelResources, LaunchArgs, LaunchReport
 from opdeck.core.errors import (
     ArgumentError,
     ArgumentTypeError,
@@ -93,7 +93,13 @@ class NativeDevice:
 
     def cubin_sha256(self, variant: Variant) -> str | None:
         """Hex digits of the hash of the variant's cubin; None when no loaded pack has it."""
-        return self._kernels().get(variant.id)
+        kernel = self._kernels().get(variant.id)
+        return None if kernel is None else kernel[0]
+
+    def resources(self, variant: Variant) -> KernelResources | None:
+        """What the variant's kernel takes; None when no loaded pack has it."""
+        kernel = self._kernels().get(variant.id)
+        return None if kernel is None else kernel[1]
 
     def check(self, status: int) -> None:
         """Raises the exception that a status of libopdeck stands for, with the library's message."""
@@ -142,17 +148,20 @@ class NativeDevice:
         self.check(self._lib.opdeck_ctx_device_info(self._ctx, info))
         return Target(arch(self._ffi.string(info.arch).decode(), "device").name, info.num_sms)
 
-    def _kernels(self) -> dict[str, str]:
-        """The cubin's hash of each loaded kernel, by variant; of two packs with one variant the first counts."""
+    def _kernels(self) -> dict[str, tuple[str, KernelResources]]:
+        """The cubin's hash of each loaded kernel, and what it takes, by variant; of two packs with one variant the
+        first counts."""
         ffi, lib = self._ffi, self._lib
         num_kernels = ffi.new("uint32_t *")
         self.check(lib.opdeck_ctx_num_kernels(self._ctx, num_kernels))
         info = ffi.new("opdeck_kernel_info *")
         info.struct_size = ffi.sizeof("opdeck_kernel_info")
-        kernels: dict[str, str] = {}
+        kernels: dict[str, tuple[str, KernelResources]] = {}
         for kernel_idx in range(num_kernels[0]):
             self.check(lib.opdeck_ctx_kernel_info(self._ctx, kernel_idx, info))
-            kernels.setdefault(ffi.string(info.variant).decode(), ffi.string(info.cubin_sha256).decode())
+            resources = KernelResources(info.smem_bytes, info.num_registers, info.num_threads)
+            sha256 = ffi.string(info.cubin_sha256).decode()
+            kernels.setdefault(ffi.string(info.variant).decode(), (sha256, resources))
         return kernels
 
 

@@ -9,9 +9,10 @@ masked (there, a list runs unmasked), and results are verified unless --no-verif
 from __future__ import annotations
 
 import re
-import time
 from contextlib import nullcontext
 from dataclasses import dataclass, replace
+from functools import partial
+from itertools import cycle
 from math import inf, prod
 from typing import Annotated, Any
 
@@ -24,11 +25,11 @@ from opdeck.core.cli.devices import DeviceOption, HazardsOption, ScheduleOption,
 from opdeck.core.cli.explore import ExploreOption, print_exploration
 from opdeck.core.cli.text import print_table
 from opdeck.core.devices import Device
-from opdeck.core.errors import ArgumentError, Unsupported
+from opdeck.core.errors import ArgumentError, OpdeckError, Unsupported
 from opdeck.core.fusion import AttentionFusion, Causal, Extent, Residual
 from opdeck.core.fusion.names import split
 from opdeck.core.profile import Profile
-from opdeck.core.transfer import to_memory, to_numpy, wait_for
+from opdeck.core.transfer import seconds_of, to_memory, to_numpy
 from opdeck.core.variant import Variant
 from opdeck.core.verify import Errors, compare
 from opdeck.plugins.fmha_fwd import reference
@@ -68,10 +69,17 @@ VStyleOption = Annotated[str | None, typer.Option("--init-style-v", help="The sa
 SeedOption = Annotated[int, typer.Option("--seed", min=0, help="Of the random inputs.")]
 IterationsOption = Annotated[int, typer.Option("--iterations", min=1, help="Launches that are timed.")]
 WarmupOption = Annotated[int, typer.Option("--warmup_iterations", min=0, help="Launches before these.")]
-FilterOption = Annotated[str, typer.Option("--kernel-filter", help="Run only if the variant's id matches this regex.")]
+RingOption = Annotated[
+    int, typer.Option("--tensor_ring_buffers", min=1, help="Copies of the tensors, which launches take in turn.")
+]
+FilterOption = Annotated[str, typer.Option("--kernel-filter", help="Only variants whose id matches this regex.")]
+PersistentOption = Annotated[bool, typer.Option("--persistent", help="Only variants whose CTAs take several blocks.")]
+SmCountOption = Annotated[
+    int | None, typer.Option("--sm-count", min=1, help="CTAs of these. Default: one for each SM.")
+]
 VerifyOption = Annotated[bool, typer.Option("--verify/--no-verify", help="Compare O and LSE with the float64 oracle.")]
 ProfileOption = Annotated[bool, typer.Option("--profile", help="Instructions, bytes and bounds by role; emulator.")]
-VerboseOption = Annotated[bool, typer.Option("--verbose", help="Show why other variants refuse.")]
+VerboseOption = Annotated[bool, typer.Option("--verbose", help="Show resources, and why other variants refuse.")]
 
 
 @dataclass(frozen=True)
@@ -89,6 +97,41 @@ class _Sizes:
     varlen: bool = False
     varlen_q: str | None = None
     varlen_k: str | None = None
+
+
+@dataclass(frozen=True)
+class _Wanted:
+    """The flags that say which of the variants that accept a problem may run."""
+
+    kernel_filter: str
+    persistent: bool
+
+    def first_of(self, variants: list[Variant]) -> Variant | None:
+        try:
+            pattern = re.compile(self.kernel_filter)
+        except re.error as error:
+            want = "a regular expression"
+            raise ArgumentError("--kernel-filter", repr(self.kernel_filter), want, str(error)) from None
+        may_run = (row for row in variants if pattern.search(row.id))
+        return next((row for row in may_run if not self.persistent or row.config.get("schedule") == "persistent"), None)
+
+    def __str__(self) -> str:
+        flags = (
+            f"--kernel-filter={self.kernel_filter}" if self.kernel_filter else "",
+            "--persistent" * self.persistent,
+        )
+        return " ".join(filter(None, flags))
+
+
+@dataclass(frozen=True)
+class _Launches:
+    """What is launched how often. buffers: copies of the tensors, which launches take in turn."""
+
+    variant: Variant
+    max_ctas: int | None
+    untimed: int = 0
+    timed: int = 1
+    buffers: int = 1
 
 
 @dataclass(frozen=True)
@@ -126,7 +169,10 @@ def run(
     hazards: HazardsOption = None,
     iterations: IterationsOption = 1,
     warmup_iterations: WarmupOption = 0,
+    tensor_ring_buffers: RingOption = 1,
     kernel_filter: FilterOption = "",
+    persistent: PersistentOption = False,
+    sm_count: SmCountOption = None,
     verify: VerifyOption = True,
     profile: ProfileOption = False,
     explore: ExploreOption = None,
@@ -140,17 +186,20 @@ def run(
     where = command_device(device, schedule, hazards)
     styles = (init_style_q or init_style, init_style_k or init_style, init_style_v or init_style)
     inputs = _inputs(case, styles, seed)
-    variant = replace(_choose(inputs, fusion, where, kernel_filter), fusion=fusion)
+    variant = replace(_choose(inputs, fusion, where, _Wanted(kernel_filter, persistent)), fusion=fusion)
+    launches = _Launches(variant, sm_count, warmup_iterations, iterations, tensor_ring_buffers)
     if verbose:
         _print_refusals(inputs, fusion, where)
     recorder = Recorder(where) if profile else None
     with recorder.recording() if recorder else nullcontext():
-        done = _launch(inputs, fusion, where, (warmup_iterations, iterations))
+        done = _launch(inputs, where, launches)
     is_right = _print_launch(done, variant, where, case)
+    if verbose:
+        _print_resources(variant, where)
     if recorder and registry.get("fmha_fwd").last_launch is not None:
         _print_profile(variant, recorder.profile())
     if explore is not None:
-        is_right &= print_exploration(where, hazards, explore, lambda device: _outputs(inputs, fusion, device))
+        is_right &= print_exploration(where, hazards, explore, lambda device: _outputs(inputs, device, launches))
     if verify:
         is_right &= _print_errors(done, fusion)
         print("PASS" if is_right else "FAIL")
@@ -292,16 +341,15 @@ def _fill(extents: tuple[int, ...], style: str, rng: np.random.Generator) -> Arr
     raise ArgumentError("--init-style", repr(style), "r|1|d|s|n")
 
 
-def _choose(inputs: Inputs, fusion: AttentionFusion | None, where: Device, kernel_filter: str) -> Variant:
-    try:
-        pattern = re.compile(kernel_filter)
-    except re.error as error:
-        raise ArgumentError("--kernel-filter", repr(kernel_filter), "a regular expression", str(error)) from None
+def _choose(inputs: Inputs, fusion: AttentionFusion | None, where: Device, wanted: _Wanted) -> Variant:
     operator = registry.get("fmha_fwd")
     problem = operator.problem(**_in_memory(inputs, where), mask=fusion, device=where)
-    variant = operator.select(problem)
-    if pattern.search(variant.id) is None:
-        raise Unsupported(f"{problem}: --kernel-filter={kernel_filter!r} does not match {variant.id}", [])
+    operator.select(problem)  # raises where none accepts
+    accepting = [row.variant for row in operator.explain(problem) if not row.reasons]
+    variant = wanted.first_of(accepting)
+    if variant is None:
+        names = ", ".join(row.id for row in accepting)
+        raise Unsupported(f"{problem}: {wanted} leaves none of the variants that accept it, {names}", [])
     return variant
 
 
@@ -310,26 +358,29 @@ def _in_memory(inputs: Inputs, where: Device) -> dict[str, Any]:
     return {name: to_memory(array, where.memory) for name, array in inputs.arguments().items()}
 
 
-def _launch(inputs: Inputs, fusion: AttentionFusion | None, where: Device, num_launches: tuple[int, int]) -> _Run:
-    """Launches num_launches = (untimed, timed) times."""
-    arguments = _in_memory(inputs, where)
-    operator = registry.get("fmha_fwd")
-    operator.prepare(**arguments, mask=fusion, device=where)  # so that no compiling is timed
-    begin = 0.0
-    for launch_idx in range(sum(num_launches)):
-        if launch_idx == num_launches[0]:
-            wait_for(where.memory)
-            begin = time.perf_counter()
-        operator(**arguments, mask=fusion, device=where)
-    wait_for(where.memory)
-    seconds = time.perf_counter() - begin
-    o, lse = to_numpy(arguments["out"]), to_numpy(arguments["lse"])
-    return _Run(inputs, o.reshape(inputs.o.shape), lse.reshape(inputs.lse.shape), seconds / num_launches[1])
+def _launch(inputs: Inputs, where: Device, launches: _Launches) -> _Run:
+    operator, variant = registry.get("fmha_fwd"), launches.variant
+    copies = [_in_memory(inputs, where) for _ in range(launches.buffers)]
+    calls = [
+        partial(operator, **tensors, mask=variant.fusion, max_ctas=launches.max_ctas, device=where, variant=variant.id)
+        for tensors in copies
+    ]
+    operator.prepare(*calls[0].args, **calls[0].keywords)  # so that no compiling is timed
+    next_calls = cycle(calls)
+    for _ in range(launches.untimed):
+        next(next_calls)()
+    seconds = seconds_of(where.memory, lambda: [next(next_calls)() for _ in range(launches.timed)])
+    # Copies that no launch got to hold NaN.
+    used = copies[: launches.untimed + launches.timed]
+    o, lse = (np.stack([to_numpy(tensors[name]) for tensors in used]) for name in ("out", "lse"))
+    if not all(np.array_equal(array, array[:1].repeat(len(used), axis=0), equal_nan=True) for array in (o, lse)):
+        raise OpdeckError(f"{variant.id}: launches on copies of the same tensors gave different results")
+    return _Run(inputs, o[0].reshape(inputs.o.shape), lse[0].reshape(inputs.lse.shape), seconds / launches.timed)
 
 
-def _outputs(inputs: Inputs, fusion: AttentionFusion | None, where: Device) -> tuple[Array, Array]:
+def _outputs(inputs: Inputs, where: Device, launches: _Launches) -> tuple[Array, Array]:
     """O and LSE of one launch."""
-    done = _launch(inputs, fusion, where, (0, 1))
+    done = _launch(inputs, where, replace(launches, untimed=0, timed=1, buffers=1))
     return done.o, done.lse
 
 
@@ -354,10 +405,18 @@ def _print_launch(done: _Run, variant: Variant, where: Device, case: Case) -> bo
             "MMA MACs": f"{report.mma_macs} (its tiles need {wanted_macs})",
             "TMA bytes": f"{report.tma_load_bytes} in, {report.tma_store_bytes} out",
         }
-    lines["time a launch"] = f"{done.launch_seconds * 1e3:.3f} ms of the host's clock"
+    whose = "host" if where.memory == "cpu" else "GPU"
+    lines["time a launch"] = f"{done.launch_seconds * 1e3:.3f} ms of the {whose}'s clock"
     for name, text in lines.items():
         print(f"{name:<18}{text}")
     return is_right
+
+
+def _print_resources(variant: Variant, where: Device) -> None:
+    resources = where.resources(variant)
+    if resources is not None:
+        print(f"{'shared memory':<18}{resources.smem_bytes} bytes a CTA")
+        print(f"{'threads':<18}{resources.num_threads} a CTA, launched with {resources.num_registers} registers each")
 
 
 def _print_profile(variant: Variant, profile: Profile) -> None:
@@ -392,5 +451,10 @@ def _print_refusals(inputs: Inputs, fusion: AttentionFusion | None, where: Devic
     operator = registry.get("fmha_fwd")
     problem = operator.problem(**_in_memory(inputs, where), mask=fusion, device=where)
     print(problem)
-    rows = [(row.variant.id, "; ".join(row.reasons) or "accepts") for row in operator.explain(problem)]
+    refusals = operator.explain(problem)
+    chosen = next((row for row in refusals if not row.reasons), None)
+    rows = [
+        (row.variant.id, "; ".join(row.reasons) or ("accepts (chosen)" if row is chosen else "accepts"))
+        for row in refusals
+    ]
     print_table(("variant", "accepts, or why not"), rows)

@@ -70,7 +70,8 @@ def test_a_wrong_result_fails(spoilt: str, monkeypatch: pytest.MonkeyPatch) -> N
         (["--device=tpu"], "device: got 'tpu', want cuda:N|"),
         (["--varlen-q=3:x"], "--varlen-q: got '3:x', want rows of each sequence"),
         (["--varlen-k=3:4"], "--k: got 7, want nothing"),
-        (["--kernel-filter=sm100"], "--kernel-filter='sm100' does not match"),
+        (["--kernel-filter=sm100"], "--kernel-filter=sm100 leaves none of the variants that accept it, fmha_fwd_cpu_"),
+        (["--persistent"], "--persistent leaves none of the variants that accept it, fmha_fwd_cpu_fp16_none"),
     ],
 )
 def test_wrong_values_are_named(flags: list[str], message: str) -> None:
@@ -152,7 +153,7 @@ def test_list_and_explain() -> None:
     ]
     explained = CliRunner().invoke(command_line(), ["explain", "fmha_fwd", *SMALL]).output
     assert re.search(r"fmha_fwd_sm100a_fp16_d64_none +arch: got cpu, want sm_100a\n", explained)
-    assert re.search(r"fmha_fwd_cpu_fp16_none +accepts\n", explained)
+    assert re.search(r"fmha_fwd_cpu_fp16_none +accepts \(chosen\)\n", explained)
 
 
 def test_version() -> None:
