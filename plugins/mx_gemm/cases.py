@@ -89,6 +89,8 @@ _MXFP8, _MXFP4, _NVFP4 = ("mxfp8_e4m3",) * 2, ("mxfp4",) * 2, ("nvfp4",) * 2
 _EDGES = (Shape(1, 8, 32), Shape(200, 136, 160), Shape(130, 264, 96, 3), Shape(129, 128, 448), Shape(256, 256, 256))
 # More than one cluster of each tile, a part of one, and a part of a tile of K.
 _CLUSTERS = Shape(520, 600, 448)
+# Groups of stages by the widest MMAs of sm_103a, a whole stage besides, and a part of one.
+_LONG = Shape(300, 520, 2 * 768 + 256 + 64)
 
 
 def cases() -> Iterator[Case]:
@@ -110,6 +112,8 @@ def cases() -> Iterator[Case]:
     yield Case(shape, ("mxfp6_e2m3", "mxfp8_e4m3"), transposed=("b",))
     yield Case(_CLUSTERS, _MXFP8, transposed=("a", "b"), tile="256x256")
     yield Case(Shape(2050, 2056, 64), _MXFP8, max_ctas=16)
+    for formats, tile in itertools.product((_NVFP4, _MXFP4), ("", "256x256")):
+        yield Case(_LONG, formats, max_ctas=4, tile=tile)
 
 
 def every_format() -> Iterator[Case]:

@@ -6,6 +6,7 @@ Who calls it: plugin.py. A new kernel, format pair or arch is one entry of a tab
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
@@ -41,7 +42,7 @@ class Kernel:
 
     accept: what it asks of a problem besides, such as Rule("has.c", "eq", (0,)). slug: tells rows of one arch, formats,
     type and tile apart. pitch_elems: of operands whose elements take less than a byte. transposed: the MN-major of "a"
-    and "b".
+    and "b". config: numbers of the Config besides the tile's.
     """
 
     factory: str
@@ -53,6 +54,7 @@ class Kernel:
     slug: str = ""
     pitch_elems: int = field(default=PITCH_ELEMS)
     transposed: tuple[str, ...] = ()
+    config: Mapping[str, int] = field(default_factory=dict)
 
 
 FUSIONS: tuple[Fusion | None, ...] = (None, Relu(), Gelu(), Silu(), GatedSilu())
@@ -118,9 +120,13 @@ def _mixed_kernels(formats: tuple[tuple[str, str], ...], tiles: tuple[Tile, ...]
 
 
 def _packed_kernels() -> Iterator[Kernel]:
-    for tile in _EVERY_TILE:
+    """sm_103a has MMAs that take 96 of K in the time of 64. Narrow tiles wait for memory, not for MMAs."""
+    for arch_name, tile in itertools.product(_ARCHS, _EVERY_TILE):
         accept = _WHOLE_MMAS if tile.config["cluster_m"] > 1 else ()
-        yield Kernel(_SM100, _ARCHS, _PACKED, _D_FORMATS, tile, accept, pitch_elems=_PACKED_PITCH_ELEMS)
+        config = {"wide_k": int(arch_name == "sm_103a" and tile is not _NARROW)}
+        yield Kernel(
+            _SM100, (arch_name,), _PACKED, _D_FORMATS, tile, accept, pitch_elems=_PACKED_PITCH_ELEMS, config=config
+        )
 
 
 def _mn_major_kernels() -> Iterator[Kernel]:
@@ -211,7 +217,7 @@ def _compiled_row(
 def _config(kernel: Kernel, fusion: Fusion | None) -> dict[str, int | str]:
     columns = _num_columns(fusion)
     changes = {} if columns == 1 else {"num_columns": columns}
-    return {**kernel.tile.config, "d_stages": D_STAGES, **changes}
+    return {**kernel.tile.config, **kernel.config, "d_stages": D_STAGES, **changes}
 
 
 def _with_most_stages(row: Variant) -> Variant:

@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from opdeck.core import registry
 from opdeck.core.kernels.tmem import TMEM_COLS
 from opdeck.core.kernels.topology import ClusterShape, Edge, EdgeKind, Role, RoleTable, Topology, TopologyError
 from opdeck.plugins.mx_gemm.sm100.config import Config
@@ -92,6 +93,8 @@ def test_two_accumulators_fit_with_the_scales(config: Config) -> None:
         ({"mma_m": 256}, "num_m a multiple"),
         ({"cluster_n": 16}, "16 CTAs, want 1..8"),
         ({"ab_stages": 7}, "shared memory"),
+        ({"wide_k": 1}, "want packed 4-bit elements"),
+        ({"transposed": ("a",), "a": "fp6_e3m2"}, "transposed a: fp6_e3m2, want elements of 8 bits"),
         ({"num_columns": 3}, "mma_n: 128, want 32 columns of D or a multiple of the 3 columns that make one"),
         ({"num_columns": 8}, "mma_n: 128, want 32 columns of D"),
     ],
@@ -99,6 +102,14 @@ def test_two_accumulators_fit_with_the_scales(config: Config) -> None:
 def test_configurations_that_could_not_run_are_refused(change: dict[str, int], message: str) -> None:
     with pytest.raises(ValueError, match=re.escape(message)):
         replace(MXFP8, **change).check()
+
+
+def test_every_row_could_run() -> None:
+    rows = [row for row in registry.variants("mx_gemm") if row.arch != "cpu"]
+    for row in rows:
+        Config.of(row).check()
+    wide = {(row.arch, row.dtype) for row in rows if row.config.get("wide_k")}
+    assert wide == {("sm_103a", "mxfp4"), ("sm_103a", "nvfp4")}
 
 
 def test_padding_in_shared_memory_is_not_counted_as_arriving() -> None:

@@ -39,6 +39,10 @@ CHUNK_COLS = 32
 SCALE_ROWS = 128
 SCALE_WORD_BLOCKS = 4
 MMAS_PER_K_TILE = 4
+WIDE_K = 96
+"""K of the widest MMAs, of packed 4-bit elements, on sm_103a."""
+STAGES_PER_GROUP = 3
+"""K tiles that such MMAs divide evenly."""
 SMEM_LIMIT_BYTES = 227 * 1024
 # Room to move each buffer to its alignment.
 SMEM_ALIGN_BYTES = 1024
@@ -62,6 +66,8 @@ class Config:
     band_tiles: int
     """Cluster tiles along M that run together for each N: they share B while it is in the L2 cache."""
     ab_stages: int = 1
+    wide_k: int = 0
+    """1: three tiles of K at a time by MMAs of WIDE_K."""
     num_columns: int = 1
     """Columns of A B^T that the activation makes one of D of."""
     transposed: tuple[str, ...] = ()
@@ -92,6 +98,16 @@ class Config:
     @property
     def tile_k(self) -> int:
         return MMAS_PER_K_TILE * self.inst_k
+
+    @property
+    def group_k(self) -> int:
+        """K of the tiles that MMAs of WIDE_K take together."""
+        return STAGES_PER_GROUP * self.tile_k
+
+    @property
+    def words_per_load(self) -> int:
+        """Words of scales of a row that go to tensor memory at once for MMAs of WIDE_K: as few as whole MMAs take."""
+        return STAGES_PER_GROUP
 
     @property
     def num_pair_ctas(self) -> int:
@@ -160,11 +176,16 @@ class Config:
         return self.tile_k // self.block_elems // SCALE_WORD_BLOCKS
 
     @property
+    def tmem_scale_words(self) -> int:
+        """Words of four scales of a row in tensor memory."""
+        return max(self.scale_words, self.words_per_load) if self.wide_k else self.scale_words
+
+    @property
     def scale_cols(self) -> dict[str, int]:
         """Columns of tensor memory for the scales of each operand."""
         return {
-            "a_scale": CTA_M // WARP_ROWS * self.scale_words,
-            "b_scale": self.scale_n // WARP_ROWS * self.scale_words,
+            "a_scale": CTA_M // WARP_ROWS * self.tmem_scale_words,
+            "b_scale": self.scale_n // WARP_ROWS * self.tmem_scale_words,
         }
 
     @property
@@ -237,6 +258,8 @@ class Config:
         """Raises ValueError (TopologyError, TmemError) when the configuration could not run."""
         if self.mma_m not in (128, 256) or self.mma_n not in (64, 128, 256):
             raise ValueError(f"MMA: ({self.mma_m}, {self.mma_n}), want 128|256 rows and 64|128|256 columns")
+        if self.wide_k and (not self.is_4bit or self.mma_n < SCALE_ROWS or self.ab_stages < STAGES_PER_GROUP):
+            raise ValueError(f"wide_k: {self}, want packed 4-bit elements, 128|256 columns and 3 stages")
         for name in self.transposed:
             if dtype(getattr(self, name)).bits != 8:
                 raise ValueError(f"transposed {name}: {getattr(self, name)}, want elements of 8 bits")

@@ -22,6 +22,7 @@ from cutlass.utils import SmemAllocator, blockscaled_layout
 from opdeck.core.fusion.intmath import ceil_div
 from opdeck.core.kernels.pipelines import cluster_barrier, make_pipelines, tmem_after_wait, tmem_before_signal
 from opdeck.core.variant import Variant
+from opdeck.plugins.mx_gemm.sm100 import wide_k
 from opdeck.plugins.mx_gemm.sm100.config import (
     CTA_M,
     NUM_EPILOGUE_WARPS,
@@ -267,6 +268,26 @@ class MxGemm:
             acc=cute.make_tensor(tmem_base + config.tmem.offset("acc"), acc_layout),
             ab_edge=cta.edges["ab"],
             acc_edge=cta.edges["acc"],
+            wide_k=self.wide_k_port(cta) if config.wide_k else None,
+        )
+
+    def wide_k_port(self, cta: Cta) -> wide_k.WideKPort:
+        config, mma, storage = self.config, cta.mma, cta.storage
+
+        def operand(name: str, layout: Any, rows: int) -> cute.Tensor:
+            return wide_k.bytes_of(config, getattr(storage, name).data_ptr(), layout.inner, rows)
+
+        def words(name: str, rows: int) -> wide_k.WordPort:
+            columns = cta.tmem_base + config.tmem.offset(name)
+            return wide_k.word_port(config, getattr(storage, name).data_ptr(), columns, rows)
+
+        return wide_k.WideKPort(
+            tiled_mma=wide_k.tiled_mma(config),
+            a=operand("a", mma.a_layout, CTA_M),
+            b=operand("b", mma.b_layout, config.cta_n),
+            a_scale=words("a_scale", CTA_M),
+            b_scale=words("b_scale", config.scale_n),
+            ab_edge=cta.edges["ab"],
         )
 
     def epilogue_port(self, cta: Cta, maps: TensorMaps) -> EpiloguePort:

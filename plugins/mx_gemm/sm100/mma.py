@@ -26,9 +26,11 @@ from opdeck.plugins.mx_gemm.sm100.config import (
     MMAS_PER_K_TILE,
     NUM_ACCUMULATORS,
     SCALE_WORD_BLOCKS,
+    STAGES_PER_GROUP,
     WARP_ROWS,
     Config,
 )
+from opdeck.plugins.mx_gemm.sm100.wide_k import WideKGroup
 from opdeck.plugins.mx_gemm.sm100.work import Work
 
 
@@ -49,7 +51,7 @@ class ScalePort:
 @dataclass(frozen=True)
 class MmaPort:
     """a, b: tcgen05 fragments (MMA, MMA_MN, MMA_K, stage); acc (MMA, MMA_M, MMA_N) in tensor memory,
-    the first of the accumulators."""
+    the first of the accumulators. wide_k: a WideKPort; None where there are no such MMAs."""
 
     tiled_mma: Any
     a: cute.Tensor
@@ -59,6 +61,7 @@ class MmaPort:
     acc: cute.Tensor
     ab_edge: Any
     acc_edge: Any
+    wide_k: Any
 
 
 @dataclass(frozen=True)
@@ -90,7 +93,15 @@ class MmaRole:
             tmem_after_wait()
             first_col = tile_count % NUM_ACCUMULATORS * self.config.acc_stride_cols
             acc = cute.make_tensor(port.acc.iterator + first_col, port.acc.layout)
-            for k_tile in cutlass.range(k_tiles.num_whole, unroll=1):
+            first_k_tile = Int32(0)
+            if cutlass.const_expr(port.wide_k is not None):
+                num_groups = k_tiles.num_whole // STAGES_PER_GROUP
+                for group in cutlass.range(num_groups, unroll=1):
+                    WideKGroup(self.config, port.wide_k).multiply(acc[None, 0, 0], stage, group > 0)
+                    for _ in cutlass.range_constexpr(STAGES_PER_GROUP):
+                        stage.advance()
+                first_k_tile = num_groups * STAGES_PER_GROUP
+            for k_tile in cutlass.range(first_k_tile, k_tiles.num_whole, unroll=1):
                 port.ab_edge.consumer_wait(stage)
                 self.copy_scales(stage.index)
                 self.multiply(Operands(acc, stage.index, b_scale), k_tile > 0)
