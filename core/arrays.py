@@ -21,7 +21,7 @@ import numpy.typing as npt
 
 from opdeck.core import dtypes
 from opdeck.core.errors import ArgumentError, ArgumentTypeError, OpdeckError
-from opdeck.core.packing import unpack
+from opdeck.core.packing import pack, unpack
 
 # The most that a schema asks for: of elements under a byte, of others.
 MAX_PACKED_ALIGN_BYTES, MAX_ALIGN_BYTES = 32, 16
@@ -121,11 +121,21 @@ def as_numpy(tensor: TensorView) -> npt.NDArray[Any]:
     if 0 in tensor.shape:
         return np.empty(tensor.shape, row.numpy)
     if row.bits < 8:
-        strides = tuple(stride * row.bits // 8 for stride in tensor.strides[:-1])
-        packed = _host_bytes(tensor, (*tensor.shape[:-1], tensor.shape[-1] * row.bits // 8), (*strides, 1), 1)
-        return unpack(np.ascontiguousarray(packed), row.bits).view(row.numpy)
+        return unpack(np.ascontiguousarray(_packed_bytes(tensor)), row.bits).view(row.numpy)
     strides = tuple(stride * row.size_bytes for stride in tensor.strides)
     return _host_bytes(tensor, tensor.shape, strides, row.size_bytes).view(row.numpy)
+
+
+def write_packed(tensor: TensorView, elements: npt.NDArray[Any]) -> None:
+    """Writes elements under a byte to the host memory of a tensor of their shape."""
+    if elements.size:
+        _packed_bytes(tensor)[...] = pack(elements.view(np.uint8), dtypes.dtype(tensor.dtype).bits)
+
+
+def _packed_bytes(tensor: TensorView) -> npt.NDArray[Any]:
+    bits = dtypes.dtype(tensor.dtype).bits
+    strides = tuple(stride * bits // 8 for stride in tensor.strides[:-1])
+    return _host_bytes(tensor, (*tensor.shape[:-1], tensor.shape[-1] * bits // 8), (*strides, 1), 1)
 
 
 def _host_bytes(

@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from opdeck.core import arrays
 from opdeck.core.arrays import TensorView
 from opdeck.core.fusion import Fusion
 from opdeck.core.schema import FamilySchema
@@ -21,12 +22,19 @@ class OutputSpec:
     """An output of one call. given: the user's buffer, or None to allocate one like `like`.
 
     order: dim d of the schema is the user's dim order[d]; None for one that the user's array does not have.
+    elements: the view of `given` where that is no array.
     """
 
     given: Any
     like: Any
     argument: str
     order: tuple[int | None, ...]
+    elements: TensorView | None = None
+
+    def view(self, buffer: Any) -> TensorView:
+        """The buffer, given or new, as the schema has it."""
+        elements = arrays.view(buffer, self.argument) if self.elements is None else self.elements
+        return elements.permuted(self.order)
 
 
 @dataclass(frozen=True)

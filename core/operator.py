@@ -179,7 +179,7 @@ class Operator:
         for new in plan.new_outputs:
             output = request.outputs[new.name]
             results[new.name] = arrays.allocate(output.like, new.shape, new.dtype)
-            tensors[new.name] = arrays.view(results[new.name], output.argument).permuted(output.order)
+            tensors[new.name] = output.view(results[new.name])
         args = LaunchArgs(tensors, {**plan.default_scalars, **scalars}, request.fusion, leaves, given.stream)
         return _Call(plan, where, args, tuple(results[name] for name in request.returned))
 
@@ -276,7 +276,7 @@ def _given_tensors(request: Request) -> dict[str, TensorView]:
     tensors = dict(request.inputs)
     for name, output in request.outputs.items():
         if output.given is not None:
-            tensors[name] = arrays.view(output.given, output.argument).permuted(output.order)
+            tensors[name] = output.view(output.given)
     return tensors
 
 

@@ -43,7 +43,8 @@ class Rule:
     """`field op values`, or `field op rhs_field + rhs_plus`, or `field op ceil(rhs_field / rhs_divisor) + rhs_plus`.
 
     when: (field, value): the rule is about problems alone in which that field has that value, and in which every field
-    that it names is there (a dim that only optional arguments have may not be). Rules of FamilySchema.empty have none.
+    that it names is there (a dim or type that only optional arguments have may not be). Rules of FamilySchema.empty
+    have none.
     Fields are the dims that the arguments bind (b, sq, ...), "dtype.X" (DType.number of the type symbol X), "has.ARG"
     (1 when the optional ARG is given), "transposed.ARG" (1 when the last dim but one is the contiguous one, of a
     transposable ARG), "pitch.ARG" (elements from one row to the next, of an ARG that has_pitch; from one column to the
@@ -110,9 +111,11 @@ class ArgSpec:
     def has_pitch(self) -> bool:
         """Whether the stride of its rows is a field, "pitch.NAME", which counts even where there is one row.
 
-        So it is where elements may take less than a byte. The memory of such rows is the tensor's up to their pitch.
+        So it is of inputs whose elements may take less than a byte. The memory of such rows is the tensor's up to their
+        pitch.
         """
-        return len(self.dims) > 1 and self.contiguous_last and any(dtypes.dtype(name).bits < 8 for name in self.dtypes)
+        has_narrow = any(dtypes.dtype(name).bits < 8 for name in self.dtypes)
+        return self.access == "read" and len(self.dims) > 1 and self.contiguous_last and has_narrow
 
     def default_value(self, fields: Mapping[str, int]) -> float | None:
         """Value of an optional scalar that is left out."""

@@ -89,7 +89,7 @@ int od_has_pitch(const opdeck_pack_arg *row) {
   int has_pitch = 0;
   for (int32_t dtype_idx = 0; dtype_idx < row->num_dtypes; ++dtype_idx)
     has_pitch |= od_dtype_of(row->dtypes[dtype_idx])->bits < 8;
-  return has_pitch && row->rank > 1 && row->contiguous_last;
+  return has_pitch && row->access == 1 && row->rank > 1 && row->contiguous_last;
 }
 
 static int32_t inner_dim(const od_layout *layout) {

@@ -90,10 +90,12 @@ static const opdeck_pack_arg *find_required_tensor(const opdeck_pack_family *fam
   return row != NULL && row->kind == OPDECK_ARG_TENSOR && !row->optional ? row : NULL;
 }
 
-static int is_dtype_symbol(const opdeck_pack_family *family, const char *symbol) {
+/* `also_optional`: whether a symbol that only optional arguments have is one. */
+static int is_dtype_symbol(const opdeck_pack_family *family, const char *symbol, int also_optional) {
   for (int32_t arg_idx = 0; arg_idx < family->num_args; ++arg_idx) {
     const opdeck_pack_arg *row = &family->args[arg_idx];
-    if (!row->optional && row->dtype_symbol != NULL && strcmp(row->dtype_symbol, symbol) == 0) return 1;
+    if (row->optional && !also_optional) continue;
+    if (row->dtype_symbol != NULL && strcmp(row->dtype_symbol, symbol) == 0) return 1;
   }
   return 0;
 }
@@ -101,7 +103,7 @@ static int is_dtype_symbol(const opdeck_pack_family *family, const char *symbol)
 /* Whether every problem of the family has this field; fields of optional tensors' own dims are no such. */
 static int is_field(const opdeck_pack_family *family, const char *name) {
   if (strcmp(name, "arch") == 0 || strcmp(name, "num_sms") == 0 || is_dim(family, name)) return 1;
-  if (strncmp(name, "dtype.", 6) == 0) return is_dtype_symbol(family, name + 6);
+  if (strncmp(name, "dtype.", 6) == 0) return is_dtype_symbol(family, name + 6, 0);
   if (strncmp(name, "pitch.", 6) == 0) {
     const opdeck_pack_arg *row = find_required_tensor(family, name + 6);
     return row != NULL && od_has_pitch(row);
@@ -129,7 +131,9 @@ static int is_legal_scalar_rule(const opdeck_pack_family *family, const opdeck_r
 
 /* Whether a rule may name a field: a conditional one also what only some problems have. */
 static int may_name(const opdeck_pack_family *family, const opdeck_rule *rule, const char *name) {
-  return is_field(family, name) || (rule->when_field != NULL && is_optional_dim(family, name));
+  if (is_field(family, name)) return 1;
+  if (rule->when_field == NULL) return 0;
+  return is_optional_dim(family, name) || (strncmp(name, "dtype.", 6) == 0 && is_dtype_symbol(family, name + 6, 1));
 }
 
 static opdeck_status check_rule(const char *where, const opdeck_pack_family *family, const opdeck_rule *rule) {

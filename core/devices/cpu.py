@@ -13,8 +13,9 @@ import numpy as np
 import numpy.typing as npt
 
 from opdeck.core.arch import CPU
-from opdeck.core.arrays import TensorView, as_numpy
+from opdeck.core.arrays import TensorView, as_numpy, write_packed
 from opdeck.core.devices.base import LaunchArgs
+from opdeck.core.dtypes import dtype
 from opdeck.core.errors import ArgumentError
 from opdeck.core.problem import Target
 from opdeck.core.schema import FamilySchema
@@ -58,6 +59,9 @@ class CpuLauncher:
         arrays = {name: as_numpy(tensor) for name, tensor in args.tensors.items()}
         self._check_aliases(arrays, args.tensors)
         self._entry(arrays, args.scalars, fusion)
+        for name in self._outputs:
+            if name in arrays and dtype(args.tensors[name].dtype).bits < 8:
+                write_packed(args.tensors[name], arrays[name])
 
     def _check_aliases(self, arrays: Mapping[str, npt.NDArray[Any]], tensors: Mapping[str, TensorView]) -> None:
         """Refuses an output in another tensor's memory, as libopdeck does."""

@@ -2,7 +2,7 @@
 """opdeck.core.mx: block-scaled numbers: MXFP8, MXFP6, MXFP4 and NVFP4."""
 
 from opdeck.core.mx.formats import FORMATS, MxFormat, mx_format
-from opdeck.core.mx.quantize import dequantize, exact_values, global_scale, quantize
+from opdeck.core.mx.quantize import dequantize, exact_values, global_scale_of, quantize
 from opdeck.core.mx.report import Accuracy, accuracy
 from opdeck.core.mx.scale_layout import tile_scales, untile_scales
 from opdeck.core.mx.tensor import MxTensor
@@ -15,7 +15,7 @@ __all__ = [
     "accuracy",
     "dequantize",
     "exact_values",
-    "global_scale",
+    "global_scale_of",
     "mx_format",
     "quantize",
     "tile_scales",

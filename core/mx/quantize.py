@@ -39,7 +39,7 @@ def quantize(x: Any, format: str | MxFormat, rounding: str = "floor", global_sca
     x: fp32, fp16 or bf16, of numpy or torch; the result is of the same library and device.
     rounding: of block scales. "floor" is the standards' own: a power of two scale is rounded down (OCP), so that the
     largest elements of a block may saturate, an e4m3 scale to nearest; "ceil" rounds scales up, so that none does.
-    global_scale: of NVFP4, a positive normal number of fp32; None is that of x, as `global_scale` has it.
+    global_scale: of NVFP4, a positive normal number of fp32; None is that of x, as global_scale_of has it.
     Elements are rounded to nearest even and saturate. A block of zeros has the scale byte 0; one with a NaN or an
     infinity has a NaN scale and elements 0.
 
@@ -54,12 +54,17 @@ def quantize(x: Any, format: str | MxFormat, rounding: str = "floor", global_sca
     if len(view.shape) not in (2, 3) or view.shape[-1] == 0 or view.shape[-1] % K_MULTIPLE:
         raise ArgumentError("x", f"shape {view.shape}", f"(rows, K) or (batch, rows, K), K a multiple of {K_MULTIPLE}")
     values = transfer.to_numpy(x).astype(np.float32)
-    unit = checked_global_scale(row, global_scale, values)
-    data, scales = encoded(values, row, rounding, unit)
-    return MxTensor(row, transfer.to_library(data, x), transfer.to_library(scales, x), values.shape, unit)
+    if global_scale is not None and not row.has_global_scale:
+        raise ArgumentError("global_scale", global_scale, f"None: {row.name} has none")
+    unit = 1.0
+    if row.has_global_scale:
+        unit = global_scale_of(values) if global_scale is None else checked_unit(global_scale)
+    elements, scales = encoded(values, row, unit, rounding)
+    data = transfer.to_library(_in_rows(elements, row), x)
+    return MxTensor(row, data, transfer.to_library(tile_scales(scales), x), values.shape, unit)
 
 
-def global_scale(x: Any) -> float:
+def global_scale_of(x: Any) -> float:
     """The fp32 number that NVFP4 multiplies the whole of x with: amax / (6 * 448), 1 where x is zero, never subnormal.
 
     x: an array of numpy or torch; what is not finite does not count. On a GPU it waits for x.
@@ -68,31 +73,28 @@ def global_scale(x: Any) -> float:
         import torch
 
         magnitudes = torch.where(x.isfinite(), x.abs(), 0.0)
-        return _global_scale_of(float(magnitudes.max()) if magnitudes.numel() else 0.0)
+        return _scale_to(float(magnitudes.max()) if magnitudes.numel() else 0.0)
     magnitudes = np.abs(np.asarray(x).astype(np.float32))
-    return _global_scale_of(float(magnitudes.max(where=np.isfinite(magnitudes), initial=0.0)))
+    return _scale_to(float(magnitudes.max(where=np.isfinite(magnitudes), initial=0.0)))
 
 
-def checked_global_scale(row: MxFormat, given: float | None, x: Any) -> float:
-    """The scale of a tensor: the given one, that of x, or 1 for formats that have none.
+def checked_unit(given: float, argument: str = "global_scale") -> float:
+    """A global scale as fp32.
 
     Raises: ArgumentError.
     """
-    if not row.has_global_scale:
-        if given not in (None, 1.0):
-            raise ArgumentError("global_scale", given, f"None: {row.name} has none")
-        return 1.0
-    if given is None:
-        return global_scale(x)
     if not _MIN_NORMAL <= given <= _MAX:
-        raise ArgumentError("global_scale", given, "a positive normal number of fp32")
+        raise ArgumentError(argument, given, "a positive normal number of fp32")
     return float(np.float32(given))
 
 
-def encoded(values: npt.NDArray[np.float32], row: MxFormat, rounding: str, unit: float) -> tuple[Array, Array]:
-    """Elements, packed where they are under a byte, and tiles of scales of fp32 values (..., rows, K) over `unit`."""
+def encoded(
+    values: npt.NDArray[np.float32], row: MxFormat, unit: float, rounding: str = "floor"
+) -> tuple[Array, Array]:
+    """Elements (..., rows, K), a byte each, and scales (..., rows, K / block) of fp32 values in units of `unit`."""
     with np.errstate(over="ignore", under="ignore", invalid="ignore"):
-        blocks = (values * (np.float32(1.0) / np.float32(unit))).reshape(*values.shape[:-1], -1, row.block)
+        blocks = values * (np.float32(1.0) / np.float32(unit))
+        blocks = blocks.reshape(*values.shape[:-1], values.shape[-1] // row.block, row.block)
         is_finite = np.isfinite(values).reshape(blocks.shape).all(axis=-1)
         amax = np.where(is_finite, np.abs(blocks).max(axis=-1), np.float32(0.0))
         codes, inverses = (_e4m3_scales if row.has_global_scale else _e8m0_scales)(amax, row, rounding)
@@ -101,7 +103,7 @@ def encoded(values: npt.NDArray[np.float32], row: MxFormat, rounding: str, unit:
     elements = np.clip(scaled_blocks, -row.max_normal, row.max_normal).astype(row.element.numpy)
     nan = np.array(np.nan).astype(row.scale.numpy).view(np.uint8) & (0xFF if row.scale_name == "e8m0" else 0x7F)
     scales = np.where(is_finite, codes, nan).astype(np.uint8).view(row.scale.numpy)
-    return _in_rows(elements.reshape(values.shape), row), tile_scales(scales)
+    return elements.reshape(values.shape), scales
 
 
 def dequantize(tensor: MxTensor) -> Any:
@@ -124,7 +126,7 @@ def scaled(elements: Array, scale_tiles: Array, block: int) -> npt.NDArray[np.fl
     return values
 
 
-def _global_scale_of(amax: float) -> float:
+def _scale_to(amax: float) -> float:
     return float(np.float32(max(amax / _NVFP4_MAX, _MIN_NORMAL))) if amax > 0.0 else 1.0
 
 

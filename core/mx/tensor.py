@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from math import isfinite, prod
 from typing import Any
 
+import numpy as np
 import numpy.typing as npt
 
 from opdeck.core import arrays, transfer
@@ -83,6 +84,18 @@ class MxTensor:
         if layout == "linear":
             scales = transfer.to_library(tile_scales(transfer.to_numpy(scales)), scales)
         return cls(row, data, scales, shape, global_scale)
+
+    @classmethod
+    def empty(cls, like: Any, format: MxFormat, shape: tuple[int, ...], global_scale: float = 1.0) -> MxTensor:
+        """A tensor to be written to, of the library and on the device of the array `like`. What pads rows is zero."""
+        *batch, rows, k = shape
+        if format.bits == 8:
+            data = arrays.allocate(like, shape, format.element.name)
+        else:
+            row_bytes = format.pitch_elems(k) * format.bits // 8
+            data = transfer.to_library(arrays.aligned_copy(np.zeros((*batch, rows, row_bytes), np.uint8)), like)
+        scales_shape = (*batch, *format.scale_tiles(rows, k), SCALE_TILE_BYTES)
+        return cls(format, data, arrays.allocate(like, scales_shape, format.scale.name), shape, global_scale)
 
     @property
     def pitch_elems(self) -> int:

@@ -17,7 +17,9 @@ import numpy as np
 import numpy.typing as npt
 
 from opdeck.core.fusion import Activation
-from opdeck.core.mx.quantize import scaled
+from opdeck.core.mx.formats import FORMATS
+from opdeck.core.mx.quantize import encoded, scaled
+from opdeck.core.mx.scale_layout import tile_scales
 from opdeck.core.variant import Variant
 
 Array = npt.NDArray[Any]
@@ -95,13 +97,21 @@ def half_ulp(magnitudes: npt.NDArray[np.float64], dtype: npt.DTypeLike) -> npt.N
 
 def make(variant: Variant) -> Callable[..., None]:
     """The factory of the reference rows: an entry that the CPU device calls with numpy views of the arguments."""
-    block = int(variant.config["block"])
+    block, d_scale_name = int(variant.config["block"]), variant.config.get("d_scale")
 
     def run(tensors: Mapping[str, Array], scalars: Mapping[str, float], fusion: Activation | None) -> None:
-        """Writes tensors["d"], rounded to its type."""
+        """Writes tensors["d"], rounded to its type or quantised with tensors["d_block_scale"], and tensors["amax"]."""
         a, b = (scaled(tensors[name], tensors[f"{name}_scale"], block) for name in ("a", "b"))
         epilogue = Epilogue(scalars["alpha"], scalars["beta"], tensors.get("c"), tensors.get("bias"), fusion)
         with np.errstate(over="ignore", invalid="ignore"):  # NaN scales, and numbers beyond the output's range
-            tensors["d"][...] = gemm(a, b, epilogue).astype(tensors["d"].dtype)
+            exact, d = gemm(a, b, epilogue), tensors["d"]
+            if "amax" in tensors:
+                tensors["amax"][...] = np.abs(exact.astype(np.float32)).max()
+            if d_scale_name is None:
+                d[...] = exact.astype(d.dtype)
+                return
+        row = next(row for row in FORMATS if row.element.numpy == d.dtype and row.scale_name == d_scale_name)
+        elements, scales = encoded(exact.astype(np.float32), row, scalars["d_scale"])
+        d[...], tensors["d_block_scale"][...] = elements, tile_scales(scales)
 
     return run

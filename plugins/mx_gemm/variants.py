@@ -6,17 +6,20 @@ Who calls it: plugin.py. A new kernel, format pair or arch is one entry of a tab
 
 from __future__ import annotations
 
+import functools
 import itertools
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from opdeck.core import dtypes
 from opdeck.core.arch import CPU, arch
 from opdeck.core.fusion import Activation, Fusion, GatedSilu, Gelu, Relu, Silu
-from opdeck.core.mx.formats import FORMATS, PITCH_ELEMS, SCALE_TILE_BYTES, mx_format
+from opdeck.core.mx.formats import FORMATS, PITCH_ELEMS, SCALE_TILE_BYTES, SCALE_TILE_COLS, MxFormat, mx_format
+from opdeck.core.mx.tensor import K_MULTIPLE
 from opdeck.core.schema import Rule
 from opdeck.core.variant import Variant, fusion_slug
 from opdeck.plugins.mx_gemm.sm100.config import CHUNK_COLS, Config, most_ab_stages
+from opdeck.plugins.mx_gemm.spec import BLOCK_SCALED_OUTPUTS, OUTPUT_DTYPES
 
 FAMILY = "mx_gemm"
 D_STAGES = 2
@@ -32,7 +35,7 @@ class Tile:
     """
 
     slug: str
-    config: Mapping[str, int]
+    config: Mapping[str, int] = field(hash=False)
     accept: tuple[Rule, ...] = ()
 
 
@@ -54,14 +57,16 @@ class Kernel:
     slug: str = ""
     pitch_elems: int = field(default=PITCH_ELEMS)
     transposed: tuple[str, ...] = ()
-    config: Mapping[str, int] = field(default_factory=dict)
+    config: Mapping[str, int] = field(default_factory=dict, hash=False)
 
 
 FUSIONS: tuple[Fusion | None, ...] = (None, Relu(), Gelu(), Silu(), GatedSilu())
 
 _SM100 = "opdeck.plugins.mx_gemm.sm100.kernel:make"
 _ARCHS = ("sm_100a", "sm_103a")
-_D_FORMATS = ("fp16", "bf16", "fp32")
+_EVERY_D = (*OUTPUT_DTYPES, *BLOCK_SCALED_OUTPUTS)
+# C and the bias of block-scaled D, whose own type they cannot have.
+_TERM_DTYPE = "bf16"
 # Elements of 8, 6 and 4 bits in any mix, by an MMA that takes each in a byte.
 _MIXED = tuple(
     (a.name, b.name)
@@ -116,7 +121,7 @@ _MN_MAJOR = ((("a",), "a_mn"), (("b",), "b_mn"), (("a", "b"), "ab_mn"))
 
 
 def _mixed_kernels(formats: tuple[tuple[str, str], ...], tiles: tuple[Tile, ...]) -> Iterator[Kernel]:
-    return (Kernel(_SM100, _ARCHS, formats, _D_FORMATS, tile) for tile in tiles)
+    return (Kernel(_SM100, _ARCHS, formats, _EVERY_D, tile) for tile in tiles)
 
 
 def _packed_kernels() -> Iterator[Kernel]:
@@ -125,7 +130,7 @@ def _packed_kernels() -> Iterator[Kernel]:
         accept = _WHOLE_MMAS if tile.config["cluster_m"] > 1 else ()
         config = {"wide_k": int(arch_name == "sm_103a" and tile is not _NARROW)}
         yield Kernel(
-            _SM100, (arch_name,), _PACKED, _D_FORMATS, tile, accept, pitch_elems=_PACKED_PITCH_ELEMS, config=config
+            _SM100, (arch_name,), _PACKED, _EVERY_D, tile, accept, pitch_elems=_PACKED_PITCH_ELEMS, config=config
         )
 
 
@@ -134,7 +139,7 @@ def _mn_major_kernels() -> Iterator[Kernel]:
     for transposed, slug in _MN_MAJOR:
         formats = tuple(pair for pair in _MIXED if all(_bits(pair, name) == 8 for name in transposed))
         for tile in _BASIC_TILES:
-            yield Kernel(_SM100, _ARCHS, formats, _D_FORMATS, tile, slug=slug, transposed=transposed)
+            yield Kernel(_SM100, _ARCHS, formats, OUTPUT_DTYPES, tile, slug=slug, transposed=transposed)
 
 
 def _bits(formats: tuple[str, str], operand: str) -> int:
@@ -155,16 +160,27 @@ REFERENCE_FACTORY = "opdeck.plugins.mx_gemm.reference:make"
 def rows(fusions: Sequence[Fusion | None], kernels: Sequence[Kernel] = KERNELS) -> tuple[Variant, ...]:
     """The variants of the given activations, in priority order; the references, of any format, come last."""
     compiled = [
-        _with_most_stages(_compiled_row(kernel, arch_name, formats, d_format, fusion))
+        replace(
+            _compiled_row(kernel, arch_name, formats, d_format, fusion),
+            config=_full_config(kernel, formats, d_format, _num_columns(fusion)),
+        )
         for kernel in kernels
         for arch_name in kernel.archs
         for formats in kernel.formats
         for d_format in kernel.d_formats
         for fusion in fusions
-        if kernel.tile.config["mma_n"] % (CHUNK_COLS * _num_columns(fusion)) == 0  # whole chunks of D a tile
+        if kernel.tile.config["mma_n"] % (_num_columns(fusion) * _min_cols(d_format)) == 0
     ]
     scales = tuple(dict.fromkeys(row.scale_name for row in FORMATS))
-    return (*compiled, *(_reference_row(scale, fusion) for scale in scales for fusion in fusions))
+    references = [
+        _reference_row(scale, d_scale, fusion) for scale in scales for d_scale in (None, *scales) for fusion in fusions
+    ]
+    return (*compiled, *references)
+
+
+def _min_cols(d_format: str) -> int:
+    """Columns of D that a tile must have: what is in registers at once, and half a word of block scales."""
+    return 2 * CHUNK_COLS if d_format in BLOCK_SCALED_OUTPUTS else CHUNK_COLS
 
 
 def rows_on_tile(slug: str, fusions: Sequence[Fusion | None]) -> tuple[Variant, ...]:
@@ -193,18 +209,18 @@ def _compiled_row(
         accept=(
             _dtype_rule("A", (a.element_name,)),
             _dtype_rule("B", (b.element_name,)),
-            _dtype_rule("D", (d_format,)),
             _dtype_rule("S", (a.scale_name,)),
+            *_d_rules(d_format),
             *pitches,
-            *(Rule(f"transposed.{name}", "eq", (int(name in kernel.transposed),)) for name in ("a", "b")),
-            *_output_rules(fusion),
+            *_major_rules(kernel.transposed),
+            *_output_rules(_num_columns(fusion)),
             *kernel.tile.accept,
             *kernel.accept,
         ),
-        config=_config(kernel, fusion),
+        config=_config(kernel, d_format, _num_columns(fusion)),
         factory=kernel.factory,
         static_dims={"tile": SCALE_TILE_BYTES},
-        symbol_dtypes={"A": a.element_name, "B": b.element_name, "S": a.scale_name, "D": d_format},
+        symbol_dtypes=_symbols(formats, d_format),
         in_default_pack=kernel.tile in _BASIC_TILES
         and not kernel.transposed
         and formats in _DEFAULT_FORMATS
@@ -214,22 +230,70 @@ def _compiled_row(
     )
 
 
-def _config(kernel: Kernel, fusion: Fusion | None) -> dict[str, int | str]:
-    columns = _num_columns(fusion)
-    changes = {} if columns == 1 else {"num_columns": columns}
+@functools.cache
+def _config(kernel: Kernel, d_format: str, columns: int) -> Mapping[str, int | str]:
+    changes: dict[str, int | str] = {} if columns == 1 else {"num_columns": columns}
+    if d_format in BLOCK_SCALED_OUTPUTS:
+        changes["d_format"] = d_format
     return {**kernel.tile.config, **kernel.config, "d_stages": D_STAGES, **changes}
 
 
-def _with_most_stages(row: Variant) -> Variant:
-    """The row with as many stages of A and B as shared memory holds."""
-    return replace(row, config={**row.config, "ab_stages": most_ab_stages(Config.of(row))})
+@functools.cache
+def _symbols(formats: tuple[str, str], d_format: str) -> Mapping[str, str]:
+    """Element types by the symbols of the schema."""
+    a, b = (mx_format(name) for name in formats)
+    return {"A": a.element_name, "B": b.element_name, "S": a.scale_name, **_d_dtypes(d_format)}
 
 
-def _reference_row(scale_name: str, fusion: Fusion | None) -> Variant:
-    formats = [row for row in FORMATS if row.scale_name == scale_name]
+@functools.cache
+def _full_config(kernel: Kernel, formats: tuple[str, str], d_format: str, columns: int) -> Mapping[str, int | str]:
+    """The config with as many stages of A and B as shared memory holds."""
+    config = _config(kernel, d_format, columns)
+    stages = most_ab_stages(Config.from_mappings(_symbols(formats, d_format), config))
+    return {**config, "ab_stages": stages}
+
+
+def _d_dtypes(d_format: str) -> dict[str, str]:
+    """Element types by symbol: of D, of C and the bias, of D's block scales (any where it has none)."""
+    if d_format not in BLOCK_SCALED_OUTPUTS:
+        return {"D": d_format, "C": d_format, "DS": FORMATS[0].scale_name}
+    row = mx_format(d_format)
+    return {"D": row.element_name, "C": _TERM_DTYPE, "DS": row.scale_name}
+
+
+@functools.cache
+def _d_rules(d_format: str) -> tuple[Rule, ...]:
+    """The type of D, and its block scales."""
+    is_block_scaled = d_format in BLOCK_SCALED_OUTPUTS
+    rules = (
+        _dtype_rule("D", (_d_dtypes(d_format)["D"],)),
+        Rule("has.d_block_scale", "eq", (int(is_block_scaled),)),
+    )
+    return (*rules, *_block_scaled_rules(mx_format(d_format))) if is_block_scaled else rules
+
+
+def _block_scaled_rules(row: MxFormat) -> tuple[Rule, ...]:
+    terms = Rule("dtype.C", "in", (dtypes.dtype(_TERM_DTYPE).number,), when=("has.d_block_scale", 1))
+    return Rule("n_out", "multiple_of", (K_MULTIPLE,)), terms, *_d_scale_rules(row)
+
+
+def _d_scale_rules(row: MxFormat) -> tuple[Rule, ...]:
+    """The type of D's scales, and how many tiles of them its columns take."""
+    given = ("has.d_block_scale", 1)
+    tile_cols = row.block * SCALE_TILE_COLS
+    return (
+        Rule("dtype.DS", "eq", (row.scale.number,), when=given),
+        Rule("n_out_tiles", "eq", rhs_field="n_out", rhs_divisor=tile_cols, when=given),
+    )
+
+
+def _reference_row(scale_name: str, d_scale_name: str | None, fusion: Fusion | None) -> Variant:
+    """Of operands with scales of one type, and of a D that has none or some of a type."""
+    formats = _formats_with(scale_name)
     elements = tuple(row.element_name for row in formats)
+    slugs = (FAMILY, CPU.slug, scale_name, *(("to", d_scale_name) if d_scale_name else ()), fusion_slug(fusion))
     return Variant(
-        id=f"{FAMILY}_{CPU.slug}_{scale_name}_{fusion_slug(fusion)}",
+        id="_".join(slugs),
         family=FAMILY,
         arch=CPU.name,
         dtype=", ".join(row.name for row in formats),
@@ -238,17 +302,28 @@ def _reference_row(scale_name: str, fusion: Fusion | None) -> Variant:
             _dtype_rule("A", elements),
             _dtype_rule("B", elements),
             _dtype_rule("S", (scale_name,)),
-            *_output_rules(fusion),
+            Rule("has.d_block_scale", "eq", (int(d_scale_name is not None),)),
+            *(_block_scaled_rules(_formats_with(d_scale_name)[0]) if d_scale_name else ()),
+            *_output_rules(_num_columns(fusion)),
         ),
-        config={"block": formats[0].block},
+        config={"block": formats[0].block} | ({"d_scale": d_scale_name} if d_scale_name else {}),
         factory=REFERENCE_FACTORY,
         static_dims={},
     )
 
 
-def _output_rules(fusion: Fusion | None) -> tuple[Rule, ...]:
-    """How many columns D has of those of A B^T."""
-    columns = _num_columns(fusion)
+def _formats_with(scale_name: str) -> tuple[MxFormat, ...]:
+    return tuple(row for row in FORMATS if row.scale_name == scale_name)
+
+
+@functools.cache
+def _major_rules(transposed: tuple[str, ...]) -> tuple[Rule, ...]:
+    return tuple(Rule(f"transposed.{name}", "eq", (int(name in transposed),)) for name in ("a", "b"))
+
+
+@functools.cache
+def _output_rules(columns: int) -> tuple[Rule, ...]:
+    """How many columns D has, each of which is made of `columns` of those of A B^T."""
     if columns == 1:
         return (Rule("n_out", "eq", rhs_field="n"),)
     return Rule("n", "multiple_of", (columns,)), Rule("n_out", "eq", rhs_field="n", rhs_divisor=columns)
@@ -259,5 +334,6 @@ def _num_columns(fusion: Fusion | None) -> int:
     return fusion.num_columns if isinstance(fusion, Activation) else 1
 
 
-def _dtype_rule(symbol: str, names: Iterable[str]) -> Rule:
+@functools.cache
+def _dtype_rule(symbol: str, names: tuple[str, ...]) -> Rule:
     return Rule(f"dtype.{symbol}", "in", tuple(dtypes.dtype(name).number for name in names))

@@ -149,7 +149,9 @@ static void test_rules(void) {
   FAULT((t.checks[0].when_field = "has.y", t.checks[0].field = "z"), "a rule names z, which is no field of family");
   FAULT(t.checks[1].when_field = "has.y", "a rule names scale, which is no field");
   FAULT(t.empty[0].when_field = "has.y", "family family: a rule of no work is conditional");
+  FAULT((t.checks[0].when_field = "has.y", t.checks[0].field = "dtype.V"), "a rule names dtype.V, which is no field");
   GOOD((t.checks[0].when_field = "has.y", t.checks[0].field = "p"));
+  GOOD((t.checks[0].when_field = "has.y", t.checks[0].field = "dtype.U"));
   GOOD(t.accept[0].field = "arch");
   GOOD(t.accept[0].field = "num_sms");
 }

@@ -107,7 +107,7 @@ def test_nvfp4_scales_are_the_nearest_e4m3(x: np.ndarray) -> None:
     tensor = mx.quantize(x, NVFP4)
     amax = float(np.abs(x).max())
     assert tensor.global_scale == (float(np.float32(max(amax / (6 * 448), 2.0**-126))) if amax > 0 else 1.0)
-    assert mx.global_scale(x) == tensor.global_scale
+    assert mx.global_scale_of(x) == tensor.global_scale
     wanted = np.abs(x.astype(np.float64)).reshape(2, 2, 16).max(axis=-1) / tensor.global_scale / 6
     scales = tensor.linear_scales
     # Nearest to a quotient that is formed in fp32, so that a number next to the middle of two may go either way.

@@ -86,8 +86,9 @@ def test_a_kernel_gets_the_pitch_of_columns() -> None:
     assert got == [160, 32]
 
 
-RIGHT = {"l": 2, "m": 130, "n": 20, "n_out": 20, "k": 160, "m_tiles": 2, "n_tiles": 1, "k_tiles": 2, "tile": 512}
-DTYPES = {"A": "fp6_e3m2", "B": "fp4_e2m1", "S": "e8m0", "D": "fp32"}
+_TILES = {"m_tiles": 2, "n_tiles": 1, "k_tiles": 2, "n_out_tiles": 1, "tile": 512}
+RIGHT = {"l": 2, "m": 130, "n": 20, "n_out": 20, "k": 160, **_TILES, "one": 1}
+DTYPES = {"A": "fp6_e3m2", "B": "fp4_e2m1", "S": "e8m0", "C": "fp32", "D": "fp32", "DS": "e8m0", "X": "fp32"}
 MN_MAJOR_DTYPES = DTYPES | {"A": "fp8_e4m3"}
 Verdict = type[OpdeckError] | None
 
@@ -115,7 +116,7 @@ def tensors(draw: st.DrawFn, dtypes: Mapping[str, str]) -> dict[str, TensorView]
             strides[dim] = draw(st.sampled_from([0, 1, -1, 8, 32, 64, 128, 160, 192, 384, 512, 4096]))
         elif change == "dtype":
             # Views of scales alone are ever of ue4m3, and never of fp8_e4m3, which is the same to C.
-            e4m3 = "ue4m3" if arg.dtype_symbol == "S" else "fp8_e4m3"
+            e4m3 = "ue4m3" if arg.dtype_symbol in ("S", "DS") else "fp8_e4m3"
             dtype = draw(st.sampled_from(["bf16", "fp32", "fp4_e2m1", "fp6_e2m3", "e8m0", e4m3]))
         elif change == "rank":
             shape, strides = shape[1:], strides[1:]
@@ -238,8 +239,8 @@ def operand(rows: int, k: int = 64, name: str = "mxfp8_e4m3", *batch: int) -> mx
         ({"beta": 2.0}, ArgumentError, "beta: got 2.0, want 0 where there is no c"),
         (
             {"c": np.zeros((5, 8), np.float32)[:, :4]},
-            ArgumentTypeError,
-            "out: got dtype bf16, want fp32, the dtype of c",
+            ArgumentError,
+            "c: got dtype.C = fp32, want dtype.D = bf16",
         ),
         ({"d_format": "fp8"}, ArgumentError, "d_format: got 'fp8', want fp16|bf16|fp32"),
         ({"bias": np.zeros(5, np.float32), "d_format": "fp32"}, ArgumentError, "bias: got n = 5"),
@@ -249,6 +250,20 @@ def operand(rows: int, k: int = 64, name: str = "mxfp8_e4m3", *batch: int) -> mx
         ({"max_ctas": 0}, ArgumentError, "max_ctas: got 0, want >= 1"),
         ({"max_ctas": 1.5}, ArgumentTypeError, "max_ctas: got 1.5, want an int"),
         ({"m_offsets": [0, 5]}, ArgumentTypeError, "m_offsets: got an argument that mx_gemm does not have, want one"),
+        ({"d_scale": 2.0}, ArgumentError, "d_scale: got 2.0, want None: bf16 has no scale of the tensor"),
+        (
+            {"b": operand(32), "d_format": "nvfp4", "d_scale": 2.0**-140},
+            ArgumentError,
+            "want a positive normal number of fp32",
+        ),
+        ({"d_format": "mxfp4"}, ArgumentError, "b: got 4 columns of D, want a multiple of 32, for mxfp4"),
+        (
+            {"b": operand(32), "d_format": "mxfp4", "out": np.zeros((5, 16), np.uint8)},
+            ArgumentTypeError,
+            "out: got ndarray, want an MxTensor, for mxfp4",
+        ),
+        ({"b": operand(32), "out": operand(5, 32, "mxfp6_e3m2")}, ArgumentTypeError, "out: got dtype fp6_e3m2, want"),
+        ({"amax": np.zeros(2, np.float32)}, ArgumentError, "amax: got one = 2, want 1"),
         ({"scale_a": 1}, ArgumentTypeError, "want a, an opdeck.core.mx.MxTensor of elements and scales"),
     ],
 )

@@ -76,7 +76,7 @@ def test_explain_gives_the_reasons() -> None:
     result = invoke("explain", *SMALL, "--a_format=mxfp4")
     assert result.exit_code == 0, result.output
     assert re.search(r"^mx_gemm_cpu_e8m0_none +chosen +block=32$", result.output, re.MULTILINE)
-    assert "\nmx_gemm_cpu_ue4m3_none: dtype.S: got e8m0, want ue4m3\n" in result.output
+    assert "\ndtype.S: got e8m0, want ue4m3 (3 variants, such as mx_gemm_cpu_ue4m3_none)\n" in result.output
     assert re.search(
         r"^arch: got cpu, want sm_103a \(\d+ variants, such as mx_gemm_sm103a", result.output, re.MULTILINE
     )

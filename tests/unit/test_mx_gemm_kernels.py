@@ -19,6 +19,7 @@ from opdeck.plugins.mx_gemm.sm100.work import KTiles, TileCoord, TileGrid, Work
 MXFP8 = Config(
     a="fp8_e4m3",
     b="fp8_e4m3",
+    c="bf16",
     d="bf16",
     scale="e8m0",
     block_elems=32,
@@ -77,7 +78,9 @@ def test_the_end_of_k(config: Config, k: int, want: KTiles) -> None:
     assert KTiles.of(k, config) == want
 
 
-@pytest.mark.parametrize("config", [MXFP8, NVFP4, replace(MXFP8, **PAIR), replace(NVFP4, **PAIR, d="fp32"), GATED])
+@pytest.mark.parametrize(
+    "config", [MXFP8, NVFP4, replace(MXFP8, **PAIR), replace(NVFP4, **PAIR, c="fp32", d="fp32"), GATED]
+)
 def test_two_accumulators_fit_with_the_scales(config: Config) -> None:
     config.check()
     assert config.tmem.used_cols <= TMEM_COLS

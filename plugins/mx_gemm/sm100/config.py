@@ -10,6 +10,7 @@ Limits: a CTA's tile has 128 rows; A and B are K-major, or of elements of 8 bits
 from __future__ import annotations
 
 import functools
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -25,7 +26,7 @@ from opdeck.core.kernels.topology import (
     Topology,
     check_smem,
 )
-from opdeck.core.mx.formats import FORMATS
+from opdeck.core.mx.formats import FORMATS, mx_format
 from opdeck.core.variant import Variant
 
 CTA_M = 128
@@ -33,6 +34,7 @@ NUM_ACCUMULATORS = 2
 NUM_EPILOGUE_WARPS = 4
 STORE_ROW_BYTES = 128
 """Bytes of a row of D that a warp stages and stores at once: the width of the shared-memory swizzle."""
+MAX_STORE_COLS = 128
 WARP_ROWS = 32
 CHUNK_COLS = 32
 """Columns of a row that a thread of the epilogue has in registers at once."""
@@ -50,10 +52,11 @@ SMEM_ALIGN_BYTES = 1024
 
 @dataclass(frozen=True)
 class Config:
-    """Host data of a variant. a, b, d, scale: canonical names of the element types; `_stages` count buffers."""
+    """Host data of a variant. a, b, c, d, scale: canonical names of the element types; `_stages` count buffers."""
 
     a: str
     b: str
+    c: str
     d: str
     scale: str
     block_elems: int
@@ -72,14 +75,20 @@ class Config:
     """Columns of A B^T that the activation makes one of D of."""
     transposed: tuple[str, ...] = ()
     """Those of "a" and "b" that are MN-major."""
+    d_format: str = ""
+    """The block-scaled format of D; "" where D is of plain numbers."""
 
     @classmethod
     def of(cls, variant: Variant) -> Config:
         """The configuration of a row."""
-        dtypes = variant.symbol_dtypes
+        return cls.from_mappings(variant.symbol_dtypes, {**variant.config, "transposed": variant.transposed})
+
+    @classmethod
+    def from_mappings(cls, dtypes: Mapping[str, str], rest: Mapping[str, Any]) -> Config:
+        """dtypes: element types by symbols of the schema. rest: the other fields by name."""
         block = next(row.block for row in FORMATS if row.scale_name == dtypes["S"])
-        rest: dict[str, Any] = dict(variant.config) | {"transposed": variant.transposed}
-        return cls(a=dtypes["A"], b=dtypes["B"], scale=dtypes["S"], d=dtypes["D"], block_elems=block, **rest)
+        a, b, c, d = (dtypes[symbol] for symbol in "ABCD")
+        return cls(a=a, b=b, c=c, d=d, scale=dtypes["S"], block_elems=block, **rest)
 
     @property
     def is_4bit(self) -> bool:
@@ -131,7 +140,12 @@ class Config:
     @property
     def store_cols(self) -> int:
         """Columns of D in a box, which a warp stages and stores at once."""
-        return min(STORE_ROW_BYTES * 8 // dtype(self.d).bits, self.mma_n // self.num_columns)
+        return min(STORE_ROW_BYTES * 8 // dtype(self.d).bits, MAX_STORE_COLS, self.mma_n // self.num_columns)
+
+    @property
+    def store_bytes(self) -> int:
+        """Bytes of a row of such a box."""
+        return self.store_cols * dtype(self.d).bits // 8
 
     @property
     def box_acc_cols(self) -> int:
@@ -139,14 +153,19 @@ class Config:
         return self.store_cols * self.num_columns
 
     @property
+    def store_blocks(self) -> int:
+        """Scales of such a row, where D is block-scaled."""
+        return self.store_cols // mx_format(self.d_format).block
+
+    @property
     def c_cols(self) -> int:
         """Columns of a box of C."""
-        return STORE_ROW_BYTES * 8 // dtype(self.d).bits
+        return STORE_ROW_BYTES * 8 // dtype(self.c).bits
 
     @property
     def has_c_buffer(self) -> bool:
         """Whether boxes of C have a buffer a warp of their own: they are not those of D."""
-        return self.num_columns > 1
+        return self.num_columns > 1 or self.d_format != ""
 
     @property
     def roles(self) -> RoleTable:
@@ -245,7 +264,7 @@ class Config:
         """Bytes of each shared-memory buffer."""
         operands = {name: self.ab_stages * size for name, size in self.stage_bytes.items()}
         return {
-            "d": NUM_EPILOGUE_WARPS * self.d_stages * WARP_ROWS * self.store_cols * dtype(self.d).bits // 8,
+            "d": NUM_EPILOGUE_WARPS * self.d_stages * WARP_ROWS * self.store_bytes,
             "c": NUM_EPILOGUE_WARPS * WARP_ROWS * STORE_ROW_BYTES if self.has_c_buffer else 0,
             **operands,
             "barriers": self.topology.num_barriers * MBARRIER_BYTES,

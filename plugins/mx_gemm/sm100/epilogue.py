@@ -4,21 +4,23 @@
 Called by: kernel.py. Drains "acc". Each warp owns 32 rows and stages and stores them by itself, a box of 128 bytes a
 row at a time, so that no barrier joins the four. Rows past M and columns past N lie outside the tensor map's bounds and
 are not written. A box of C is loaded into the buffer in which the box of D will stand, where both are of the same
-columns; where a column of D is made of several of the sums, into one of its own.
+columns; else into one of its own. Block-scaled D is encoded in registers, and a row's scales go straight to memory.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
 import cutlass
 import cutlass.cute as cute
-from cutlass import Float32, Int32, pipeline
+from cutlass import Float32, Int32, Uint16, Uint32, pipeline
 from cutlass.block import block_copy
 
 from opdeck.core.kernels.pipelines import tmem_after_wait, tmem_before_signal
 from opdeck.core.kernels.tmem_tile import RowChunks, tmem_tensor
+from opdeck.core.mx.formats import SCALE_TILE_COLS, mx_format
 from opdeck.plugins.mx_gemm.sm100.config import (
     CHUNK_COLS,
     NUM_ACCUMULATORS,
@@ -27,19 +29,19 @@ from opdeck.plugins.mx_gemm.sm100.config import (
     WARP_ROWS,
     Config,
 )
-from opdeck.plugins.mx_gemm.sm100.operands import ELEMENTS
+from opdeck.plugins.mx_gemm.sm100.encode import BlockEncoder, abs_max_bits, inverse_of, scale_values
+from opdeck.plugins.mx_gemm.sm100.operands import ELEMENTS, PIECE_BYTES
 from opdeck.plugins.mx_gemm.sm100.work import TileCoord, Work
-
-PIECE_BYTES = 16
 
 
 @dataclass(frozen=True)
 class EpiloguePort:
-    """A thread's row `row` of the CTA's tile. acc_base: tensor memory of the accumulators; c_gmem, d_gmem (32
-    rows, columns, boxes along M, boxes along N, batch) with their TMA atoms; c_smem, d_smem (32 rows, columns, buffer);
-    c_barriers: one a warp."""
+    """A thread's row `row` of the CTA's tile; num_rows: M. acc_base: tensor memory of the accumulators; c_gmem, d_gmem
+    (32 rows, columns, boxes along M, boxes along N, batch) with their TMA atoms; c_smem, d_smem (32 rows, columns,
+    buffer); c_barriers: one a warp."""
 
     row: Int32
+    num_rows: Int32
     acc_base: cute.Pointer
     c_atom: Any
     c_gmem: cute.Tensor
@@ -62,6 +64,17 @@ class Terms:
 
 
 @dataclass(frozen=True)
+class Results:
+    """What there is besides D. block_scales: (L, tiles along M, tiles along N, 512), of a block-scaled D; amax (1,), 0
+    at first, absent where its pointer is null; unit: what block-scaled numbers are counted in; num_cols: of D."""
+
+    block_scales: cute.Tensor
+    amax: cute.Tensor
+    unit: Float32
+    num_cols: Int32
+
+
+@dataclass(frozen=True)
 class Box:
     """Rows of a warp and store_cols columns of D: which (m, n, batch, counted in boxes), in which buffer, from which
     column of tensor memory; use_idx counts the boxes of the warp."""
@@ -74,37 +87,56 @@ class Box:
     use_idx: Any
 
 
+@dataclass(frozen=True)
+class Extras:
+    """What a problem may ask for besides: add(sums, box, column of it) changes a chunk of the products, note(values,
+    box, column of it) sees a chunk of D."""
+
+    add: Callable[[cute.Tensor, Box, int], None]
+    note: Callable[[cute.Tensor, Box, int], None]
+
+
 class EpilogueRole:
     """Runs in one warpgroup."""
 
-    def __init__(self, config: Config, port: EpiloguePort, terms: Terms, activation: Any) -> None:
+    def __init__(self, config: Config, port: EpiloguePort, terms: Terms, results: Results, activation: Any) -> None:
         self.config = config
         self.port = port
         self.terms = terms
+        self.results = results
         self.activation = activation
-        self.element = ELEMENTS[config.d]
+        self.amax_bits = cute.make_rmem_tensor(cute.make_layout(1), Uint32)
 
     @cute.jit
     def run(self, work: Work) -> None:
         stage = pipeline.make_pipeline_state(pipeline.PipelineUserType.Consumer, self.config.acc_stages)
-        has_terms = self.terms.has_c or self.terms.bias.iterator.toint() != 0
+        has_amax = self.results.amax.iterator.toint() != 0
+        has_extras = self.terms.has_c or self.terms.bias.iterator.toint() != 0 or has_amax
+        self.amax_bits[0] = Uint32(0)
+        if cutlass.const_expr(self.config.d_format != ""):
+            self.encoder = BlockEncoder(mx_format(self.config.d_format), inverse_of(self.results.unit))
+            self.codes = cute.make_rmem_tensor(cute.make_layout(self.config.store_blocks), Uint32)
         tile_count = Int32(0)
         for index in cutlass.range(work.cluster_idx, work.grid.count, work.num_clusters, unroll=1):
             self.port.acc_edge.consumer_wait(stage)
             tmem_after_wait()
             tile = work.cta_tile(index)
-            if has_terms:
-                self.finish_tile(tile, stage, tile_count, self.add_terms)
+            if has_extras:
+                self.finish_tile(tile, stage, tile_count, Extras(self.add_terms, self.note_amax))
             else:
-                self.finish_tile(tile, stage, tile_count, self.add_nothing)
+                self.finish_tile(tile, stage, tile_count, Extras(do_nothing, do_nothing))
             stage.advance()
             tile_count += 1
+        if has_amax:
+            largest = cute.arch.warp_redux_sync(self.amax_bits[0], "umax")
+            with cute.arch.elect_one():
+                cute.arch.atomic_max(cute.recast_ptr(self.results.amax.iterator, dtype=Uint32), largest)
         # The CTA's shared memory must outlive the reads of the copies.
         cute.arch.cp_async_bulk_wait_group(0, read=True)
 
     @cute.jit
-    def finish_tile(self, tile: TileCoord, stage: Any, tile_count: Int32, add: cutlass.Constexpr) -> None:
-        """Moves the CTA's tile, the tile_count-th, to D. add(values, box, col) adds to a chunk of the product."""
+    def finish_tile(self, tile: TileCoord, stage: Any, tile_count: Int32, extras: cutlass.Constexpr) -> None:
+        """Moves the CTA's tile, the tile_count-th, to D."""
         config, num_boxes = self.config, self.config.boxes_per_tile
         accumulator = tile_count % NUM_ACCUMULATORS
         warp_idx = cute.arch.make_warp_uniform(self.port.row // WARP_ROWS)
@@ -122,21 +154,25 @@ class EpilogueRole:
                 use_idx=use_idx,
             )
             self.wait_buffer()
-            results = cute.make_rmem_tensor(cute.make_layout(CHUNK_COLS), Float32)
+            chunk = cute.make_rmem_tensor(cute.make_layout(CHUNK_COLS), Float32)
             for col in cutlass.range_constexpr(0, config.box_acc_cols, CHUNK_COLS):
                 sums = self.load(box.acc_col + col)
                 if turn == config.boxes_until_release - 1 and col == config.box_acc_cols - CHUNK_COLS:
                     tmem_before_signal()
                     self.port.acc_edge.consumer_release(stage)
                 scale_values(sums, self.terms.alpha)
-                add(sums, box, col)
+                extras.add(sums, box, col)
                 d_col, d_cols = col // config.num_columns, CHUNK_COLS // config.num_columns
-                self.activate(sums, part_of(results, d_col % CHUNK_COLS, d_cols))
+                self.activate(sums, part_of(chunk, d_col % CHUNK_COLS, d_cols))
                 if cutlass.const_expr((d_col + d_cols) % CHUNK_COLS == 0):
-                    self.stage_chunk(results, box, d_col + d_cols - CHUNK_COLS)
+                    chunk_col = d_col + d_cols - CHUNK_COLS
+                    extras.note(chunk, box, chunk_col)
+                    self.stage_chunk(chunk, box, chunk_col)
             cute.arch.fence_view_async_shared()
             cute.arch.sync_warp()
             self.store(box)
+            if cutlass.const_expr(config.d_format != ""):
+                self.store_codes(box)
 
     @cute.jit
     def wait_buffer(self) -> None:
@@ -158,9 +194,6 @@ class EpilogueRole:
             results.store(sums.load())
         else:
             self.activation.apply(sums, results)
-
-    def add_nothing(self, values: cute.Tensor, box: Box, col: int) -> None:
-        pass
 
     @cute.jit
     def add_terms(self, values: cute.Tensor, box: Box, col: cutlass.Constexpr) -> None:
@@ -197,7 +230,7 @@ class EpilogueRole:
         pieces = self.pieces(self.port.c_smem, self.c_buffer(box))
         elems = pieces.shape[0]
         for i in cutlass.range_constexpr(CHUNK_COLS // elems):
-            piece = cute.make_rmem_tensor(cute.make_layout(elems), self.element)
+            piece = cute.make_rmem_tensor(cute.make_layout(elems), ELEMENTS[self.config.c])
             cute.autovec_copy(pieces[None, col // elems + i], piece)
             for j in cutlass.range_constexpr(elems):
                 values[i * elems + j] = values[i * elems + j] + self.terms.beta * piece[j].to(Float32)
@@ -220,10 +253,70 @@ class EpilogueRole:
         """One chunk of a row to shared memory, 16 bytes at a time."""
         pieces = self.pieces(self.port.d_smem, box.buffer)
         elems = pieces.shape[0]
-        rounded = cute.make_rmem_tensor(cute.make_layout(CHUNK_COLS), self.element)
-        rounded.store(values.load().to(self.element))
-        for i in cutlass.range_constexpr(CHUNK_COLS // elems):
-            cute.autovec_copy(part_of(rounded, i * elems, elems), pieces[None, col // elems + i])
+        if cutlass.const_expr(self.config.d_format != ""):
+            stored = self.encode(values, col)
+        else:
+            stored = cute.make_rmem_tensor(cute.make_layout(CHUNK_COLS), ELEMENTS[self.config.d])
+            stored.store(values.load().to(ELEMENTS[self.config.d]))
+        num_pieces = cute.size(stored) // elems
+        for i in cutlass.range_constexpr(num_pieces):
+            cute.autovec_copy(part_of(stored, i * elems, elems), pieces[None, col // CHUNK_COLS * num_pieces + i])
+
+    def encode(self, values: cute.Tensor, col: int) -> cute.Tensor:
+        """The bytes of a chunk's elements; keeps the codes of its scales."""
+        block_elems = self.encoder.row.block
+        words = []
+        for first in range(0, CHUNK_COLS, block_elems):
+            block = self.encoder.encode(part_of(values, first, block_elems))
+            self.codes[(col + first) // block_elems] = block.code
+            words += block.words
+        registers = cute.make_rmem_tensor(cute.make_layout(len(words)), Uint32)
+        for i, word in enumerate(words):
+            registers[i] = word
+        bytes_of_words = cute.recast_ptr(registers.iterator, dtype=cutlass.Uint8)
+        return cute.make_tensor(bytes_of_words, cute.make_layout(4 * len(words)))
+
+    @cute.jit
+    def store_codes(self, box: Box) -> None:
+        """The scales of a row of a box. What pads a tile of scales is written too, as zeros."""
+        port, num_codes = self.port, self.config.store_blocks
+        first = box.n * num_codes
+        num_blocks = self.results.num_cols // self.encoder.row.block
+        known = cutlass.select_(box.m * WARP_ROWS + port.row % WARP_ROWS < port.num_rows, num_blocks - first, Int32(0))
+        width = min(num_codes, SCALE_TILE_COLS)
+        for begin in cutlass.range_constexpr(0, num_codes, width):
+            word = Uint32(0)
+            for i in cutlass.range_constexpr(width):
+                word |= cutlass.select_(begin + i < known, self.codes[begin + i], Uint32(0)) << (8 * i)
+            self.store_word(word, box, first + begin)
+        if cutlass.const_expr(width < SCALE_TILE_COLS):
+            end = first + num_codes
+            if end >= num_blocks and end % SCALE_TILE_COLS != 0:  # no other tile of D has the rest
+                self.store_word(Uint32(0), box, end)
+
+    @cute.jit
+    def store_word(self, word: Uint32, box: Box, block: Any) -> None:
+        """Scales of the thread's row from block `block` on: four, or the half of a word."""
+        tiles, row = self.results.block_scales, self.port.row
+        m_tile, n_tile = box.m // NUM_EPILOGUE_WARPS, block // SCALE_TILE_COLS
+        if m_tile < tiles.shape[1] and n_tile < tiles.shape[2]:
+            first_byte = row % WARP_ROWS * 16 + row // WARP_ROWS * SCALE_TILE_COLS + block % SCALE_TILE_COLS
+            element = Uint32 if self.config.store_blocks >= SCALE_TILE_COLS else Uint16
+            target = tiles[box.batch, m_tile, n_tile, None].iterator + first_byte
+            aligned = target.align(element.width // 8)
+            cute.make_tensor(cute.recast_ptr(aligned, dtype=element), cute.make_layout(1))[0] = element(word)
+
+    @cute.jit
+    def note_amax(self, values: cute.Tensor, box: Box, col: cutlass.Constexpr) -> None:
+        """Keeps the largest magnitude of a chunk of D, of the rows and columns that there are."""
+        port, amax_bits = self.port, self.amax_bits
+        if self.results.amax.iterator.toint() != 0:
+            known = self.results.num_cols - (box.n * self.config.store_cols + col)
+            known = cutlass.select_(box.m * WARP_ROWS + port.row % WARP_ROWS < port.num_rows, known, Int32(0))
+            magnitudes = cute.make_rmem_tensor(cute.make_layout(CHUNK_COLS), Float32)
+            for i in cutlass.range_constexpr(CHUNK_COLS):
+                magnitudes[i] = cutlass.select_(i < known, values[i], Float32(0.0))
+            amax_bits[0] = cutlass.max(amax_bits[0], abs_max_bits(magnitudes))
 
     @cute.jit
     def store(self, box: Box) -> None:
@@ -239,7 +332,5 @@ def part_of(registers: cute.Tensor, first: int, size: int) -> cute.Tensor:
     return cute.make_tensor(registers.iterator + first, cute.make_layout(size))
 
 
-@cute.jit
-def scale_values(values: cute.Tensor, factor: Float32) -> None:
-    for i in cutlass.range_constexpr(0, cute.size(values), 2):
-        values[i], values[i + 1] = cute.arch.mul_packed_f32x2((values[i], values[i + 1]), (factor, factor))
+def do_nothing(values: cute.Tensor, box: Box, col: int) -> None:
+    pass

@@ -32,7 +32,7 @@ from opdeck.plugins.mx_gemm.sm100.config import (
     WARP_ROWS,
     Config,
 )
-from opdeck.plugins.mx_gemm.sm100.epilogue import EpiloguePort, EpilogueRole, Terms
+from opdeck.plugins.mx_gemm.sm100.epilogue import EpiloguePort, EpilogueRole, Results, Terms
 from opdeck.plugins.mx_gemm.sm100.load import LoadPort, LoadRole, TmaTile
 from opdeck.plugins.mx_gemm.sm100.mma import MmaPort, MmaRole, ScalePort
 from opdeck.plugins.mx_gemm.sm100.operands import (
@@ -44,13 +44,14 @@ from opdeck.plugins.mx_gemm.sm100.operands import (
     make_mma,
     make_tensor_maps,
     smem_element,
+    stored_cols,
+    stored_element,
 )
 from opdeck.plugins.mx_gemm.sm100.work import KTiles, TileGrid, Work
 
 
 def make(variant: Variant) -> Callable[..., None]:
-    """The @cute.jit entry of a variant: entry(a, b, a_scale, b_scale, c, bias, d, alpha, beta, max_ctas, *leaves,
-    stream).
+    """The @cute.jit entry of a variant: entry of the schema's arguments in their order, leaves and the stream.
 
     Raises: ValueError when the variant's configuration could not run.
     """
@@ -59,16 +60,24 @@ def make(variant: Variant) -> Callable[..., None]:
     gemm = MxGemm(config, variant.fusion)
 
     @cute.kernel
-    def kernel(maps: TensorMaps, terms: Terms, extents: Extents, leaves: Any) -> None:
-        gemm.run_cta(maps, terms, extents, leaves)
+    def clear(amax: cute.Tensor) -> None:
+        amax[cute.arch.thread_idx()[0]] = Float32(0.0)
+
+    @cute.kernel
+    def kernel(maps: TensorMaps, terms: Terms, results: Results, extents: Extents, leaves: Any) -> None:
+        gemm.run_cta(maps, terms, results, extents, leaves)
 
     @cute.jit
-    def entry(a, b, a_scale, b_scale, c, bias, d, alpha, beta, max_ctas, *leaves_and_stream):  # type: ignore[no-untyped-def]
-        *leaves, stream = leaves_and_stream
+    def entry(a, b, a_scale, b_scale, c, bias, d, d_block_scale, amax, alpha, beta, max_ctas, d_scale, *rest):  # type: ignore[no-untyped-def]
+        *leaves, stream = rest
         maps = make_tensor_maps(config, make_mma(config), Tensors(a, b, a_scale, b_scale, c, d))
         extents = Extents(*(Int32(extent) for extent in (*a.shape, b.shape[1])))
         num_clusters = min_dsl(gemm.tile_grid(extents).count, max_dsl(max_ctas // config.cluster.num_ctas, 1))
-        kernel(maps, Terms(alpha, beta, c.iterator.toint() != 0, bias), extents, leaves).launch(
+        if amax.iterator.toint() != 0:
+            clear(amax).launch(grid=(1, 1, 1), block=(1, 1, 1), stream=stream)
+        terms = Terms(alpha, beta, c.iterator.toint() != 0, bias)
+        results = Results(d_block_scale, amax, d_scale, Int32(d.shape[2]))
+        kernel(maps, terms, results, extents, leaves).launch(
             grid=(config.cluster_m, config.cluster_n, num_clusters),
             block=(config.roles.num_threads, 1, 1),
             cluster=(config.cluster_m, config.cluster_n, 1),
@@ -76,7 +85,7 @@ def make(variant: Variant) -> Callable[..., None]:
             min_blocks_per_mp=1,
         )
 
-    for function in (kernel, entry):
+    for function in (clear, kernel, entry):
         function.set_name_prefix(f"opdeck_{variant.id}", remove_cutlass_symbol=True, keep_mangled_name=False)
     return entry
 
@@ -114,7 +123,7 @@ class MxGemm:
         return TileGrid(num_m, num_n, extents.num_batches, config.band_tiles)
 
     @cute.jit
-    def run_cta(self, maps: TensorMaps, terms: Terms, extents: Extents, leaves: Any) -> None:
+    def run_cta(self, maps: TensorMaps, terms: Terms, results: Results, extents: Extents, leaves: Any) -> None:
         """Kernel body: shared memory, barriers and tensor memory, then each warp runs its role."""
         config, roles = self.config, self.config.roles
         is_pair = config.num_pair_ctas == 2
@@ -135,7 +144,8 @@ class MxGemm:
 
         if warp_idx < roles["epilogue"].end_warp:
             activation = None if self.activation is None else self.activation.with_leaves(leaves)
-            EpilogueRole(config, self.epilogue_port(cta, maps), terms, activation).run(work)
+            port = self.epilogue_port(cta, maps, extents.m)
+            EpilogueRole(config, port, terms, results, activation).run(work)
         if warp_idx == roles["mma"].first_warp and work.pair_idx == 0:
             MmaRole(config, self.mma_port(cta)).run(work)
         if warp_idx == roles["load"].first_warp:
@@ -169,13 +179,13 @@ class MxGemm:
     def storage_type(self, mma: Mma) -> Any:
         """The shared memory of a CTA; sizes as in Config.smem_bytes, which the CPU checks."""
         config = self.config
-        scale_type, d_type = ELEMENTS[config.scale], ELEMENTS[config.d]
+        scale_type, c_type, d_type = ELEMENTS[config.scale], ELEMENTS[config.c], stored_element(config)
         a_type, b_type = smem_element(config, config.a), smem_element(config, config.b)
 
         @cute.struct
         class Storage:
             if config.has_c_buffer:
-                c: cute.struct.Align[cute.struct.MemRange[d_type, cute.cosize(mma.c_layout.outer)], SMEM_ALIGN_BYTES]
+                c: cute.struct.Align[cute.struct.MemRange[c_type, cute.cosize(mma.c_layout.outer)], SMEM_ALIGN_BYTES]
             d: cute.struct.Align[cute.struct.MemRange[d_type, cute.cosize(mma.d_layout.outer)], SMEM_ALIGN_BYTES]
             a: cute.struct.Align[cute.struct.MemRange[a_type, cute.cosize(mma.a_layout.outer)], SMEM_ALIGN_BYTES]
             b: cute.struct.Align[cute.struct.MemRange[b_type, cute.cosize(mma.b_layout.outer)], SMEM_ALIGN_BYTES]
@@ -290,17 +300,18 @@ class MxGemm:
             ab_edge=cta.edges["ab"],
         )
 
-    def epilogue_port(self, cta: Cta, maps: TensorMaps) -> EpiloguePort:
+    def epilogue_port(self, cta: Cta, maps: TensorMaps, num_rows: Int32) -> EpiloguePort:
         config, mma, storage = self.config, cta.mma, cta.storage
         c_storage = storage.c if config.has_c_buffer else storage.d
         return EpiloguePort(
             row=cute.arch.thread_idx()[0] % (NUM_EPILOGUE_WARPS * WARP_ROWS),
+            num_rows=num_rows,
             acc_base=cta.tmem_base + config.tmem.offset("acc"),
             c_atom=maps.c_atom,
             c_gmem=cute.flat_divide(maps.c, (WARP_ROWS, config.c_cols)),
             c_smem=c_storage.get_tensor(mma.c_layout.outer, swizzle=mma.c_layout.inner),
             d_atom=maps.d_atom,
-            d_gmem=cute.flat_divide(maps.d, (WARP_ROWS, config.store_cols)),
+            d_gmem=cute.flat_divide(maps.d, (WARP_ROWS, stored_cols(config))),
             d_smem=storage.d.get_tensor(mma.d_layout.outer, swizzle=mma.d_layout.inner),
             c_barriers=storage.c_barriers.data_ptr(),
             acc_edge=cta.edges["acc"],

@@ -38,6 +38,7 @@ ELEMENTS = {
 }
 
 PADDED_BOX_ELEMS = 128
+PIECE_BYTES = 16
 
 
 @dataclass(frozen=True)
@@ -65,7 +66,7 @@ def make_mma(config: Config) -> Mma:
     tiled = _tiled_mma(config, cta_group(config), tiler[:2])
     a_smem, b_smem = smem_element(config, config.a), smem_element(config, config.b)
     stages = config.ab_stages
-    d_layout = _box_layout(config.d, config.store_cols, NUM_EPILOGUE_WARPS * config.d_stages)
+    d_layout = _box_layout(stored_element(config), stored_cols(config), NUM_EPILOGUE_WARPS * config.d_stages)
     return Mma(
         tiled=tiled,
         scale_b=_tiled_mma(config, tcgen05.CtaGroup.ONE, scale_b_tiler[:2]),
@@ -75,15 +76,27 @@ def make_mma(config: Config) -> Mma:
         b_layout=blackwell_helpers.make_smem_layout_b(tiled, tiler, b_smem, stages),
         a_scale_layout=blockscaled_layout.make_smem_layout_sfa(tiled, tiler, config.block_elems, stages),
         b_scale_layout=blockscaled_layout.make_smem_layout_sfb(tiled, tiler, config.block_elems, stages),
-        c_layout=_box_layout(config.d, config.c_cols, NUM_EPILOGUE_WARPS) if config.has_c_buffer else d_layout,
+        c_layout=_box_layout(ELEMENTS[config.c], config.c_cols, NUM_EPILOGUE_WARPS)
+        if config.has_c_buffer
+        else d_layout,
         d_layout=d_layout,
     )
 
 
-def _box_layout(element: str, cols: int, num_buffers: int) -> Any:
+def _box_layout(element: Any, cols: int, num_buffers: int) -> Any:
     """Boxes that one warp of the epilogue moves."""
     row_major = utils.LayoutEnum.ROW_MAJOR
-    return blackwell_helpers.make_smem_layout_epi(ELEMENTS[element], row_major, (WARP_ROWS, cols), num_buffers)
+    return blackwell_helpers.make_smem_layout_epi(element, row_major, (WARP_ROWS, cols), num_buffers)
+
+
+def stored_element(config: Config) -> Any:
+    """What the epilogue moves D as: its numbers, or the bytes of block-scaled elements."""
+    return cutlass.Uint8 if config.d_format else ELEMENTS[config.d]
+
+
+def stored_cols(config: Config) -> int:
+    """Columns of a box of D in such units."""
+    return config.store_bytes if config.d_format else config.store_cols
 
 
 def cta_group(config: Config) -> Any:
@@ -160,15 +173,26 @@ def make_tensor_maps(config: Config, mma: Mma, tensors: Tensors) -> TensorMaps:
         cluster,
         internal_type=cutlass.Int16,
     )
-    c_box, d_box = (WARP_ROWS, config.c_cols), (WARP_ROWS, config.store_cols)
+    c_box, d_box = (WARP_ROWS, config.c_cols), (WARP_ROWS, stored_cols(config))
     c_layout, d_layout = (cute.select(layout, mode=[0, 1]) for layout in (mma.c_layout, mma.d_layout))
     # Each CTA of a pair loads its own C, on a barrier of its own.
     load_c, store_d = cpasync.CopyBulkTensorTileG2SOp(tcgen05.CtaGroup.ONE), cpasync.CopyBulkTensorTileS2GOp()
     return TensorMaps(
         *(a_atom, a_map, b_atom, b_map, a_scale_atom, a_scale_map, b_scale_atom, b_scale_map),
         *cpasync.make_tiled_tma_atom(load_c, rows_first(tensors.c), c_layout, c_box),
-        *cpasync.make_tiled_tma_atom(store_d, rows_first(tensors.d), d_layout, d_box),
+        *cpasync.make_tiled_tma_atom(store_d, rows_first(_stored(config, tensors.d)), d_layout, d_box),
     )
+
+
+def _stored(config: Config, d: cute.Tensor) -> cute.Tensor:
+    """D (L, M, N) as what the epilogue moves it as."""
+    if not config.d_format:
+        return d
+    elems = 8 // d.element_type.width
+    num_batches, rows, cols = d.shape
+    batch_stride, row_stride = (cute.assume(d.stride[i] // elems, PIECE_BYTES) for i in (0, 1))
+    layout = cute.make_layout((num_batches, rows, cols // elems), stride=(batch_stride, row_stride, 1))
+    return cute.make_tensor(cute.recast_ptr(d.iterator, dtype=cutlass.Uint8), layout)
 
 
 def _load_atom_a(config: Config, mma: Mma, load: Any, a: cute.Tensor) -> tuple[Any, cute.Tensor]:

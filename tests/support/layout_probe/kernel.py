@@ -12,7 +12,7 @@ from opdeck.core.variant import Variant
 
 
 def make(variant: Variant) -> Callable[..., None]:
-    """entry(a, b, a_scale, b_scale, c, bias, d, alpha, beta, max_ctas, stream)
+    """entry(a, b, a_scale, b_scale, c, bias, d, d_block_scale, amax, alpha, beta, max_ctas, d_scale, stream)
 
     Writes k, the pitch of a in elements, the row tiles and k tiles of a's scales, the pitch of b, alpha, beta, whether
     c is there, and byte number config["byte_idx"] of a.
@@ -34,17 +34,14 @@ def make(variant: Variant) -> Callable[..., None]:
 
     kernel.set_name_prefix(f"opdeck_{variant.id}", remove_cutlass_symbol=True, keep_mangled_name=False)
 
-    def entry(a, b, a_scale, b_scale, c, bias, d, alpha, beta, max_ctas, stream):  # type: ignore[no-untyped-def]
+    def entry(a, b, a_scale, b_scale, c, bias, d, d_block_scale, amax, alpha, beta, max_ctas, d_scale, stream):  # type: ignore[no-untyped-def]
         kernel(a, b, a_scale, c, d, (alpha, beta)).launch(grid=(1, 1, 1), block=(32, 1, 1), stream=stream)
 
     return entry
 
 
 def make_activation(variant: Variant) -> Callable[..., None]:
-    """entry(a, b, a_scale, b_scale, c, bias, d, alpha, beta, max_ctas, stream).
-
-    d (1, 1, n_out) = activation(bias (n,)), fp32.
-    """
+    """Entry of mx_gemm's arguments and the stream: d (1, 1, n_out) = activation(bias (n,)), fp32."""
     activation = variant.fusion
     num_sums = int(variant.config["num_sums"])
 
@@ -62,7 +59,7 @@ def make_activation(variant: Variant) -> Callable[..., None]:
 
     kernel.set_name_prefix(f"opdeck_{variant.id}", remove_cutlass_symbol=True, keep_mangled_name=False)
 
-    def entry(a, b, a_scale, b_scale, c, bias, d, alpha, beta, max_ctas, stream):  # type: ignore[no-untyped-def]
+    def entry(a, b, a_scale, b_scale, c, bias, d, d_block_scale, amax, alpha, beta, max_ctas, d_scale, stream):  # type: ignore[no-untyped-def]
         kernel(bias, d).launch(grid=(1, 1, 1), block=(32, 1, 1), stream=stream)
 
     return entry
