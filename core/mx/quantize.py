@@ -2,7 +2,7 @@
 """quantize.py: numbers to block-scaled tensors and back.
 
 Who calls it: users, the command line, the tests. The arithmetic is numpy's, whatever library the array is of: a tensor
-on a GPU travels to the host and back.
+on a GPU travels to the host and back; the operator mx_quantize leaves it there.
 Source: OCP Microscaling specification 1.0, section 6.3, for formats with E8M0 scales; for NVFP4 the scale of the tensor
 is amax / (6 * 448), that of a block the e4m3 nearest to its amax / 6 in units of it. Quotients are products with the
 reciprocal, each rounded to fp32, as a GPU forms them: kernels that quantise agree with this bit for bit.

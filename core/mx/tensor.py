@@ -6,7 +6,7 @@ Who calls it: quantize makes one, users wrap the buffers of another library in o
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import isfinite, prod
 from typing import Any
 
@@ -96,6 +96,10 @@ class MxTensor:
             data = transfer.to_library(arrays.aligned_copy(np.zeros((*batch, rows, row_bytes), np.uint8)), like)
         scales_shape = (*batch, *format.scale_tiles(rows, k), SCALE_TILE_BYTES)
         return cls(format, data, arrays.allocate(like, scales_shape, format.scale.name), shape, global_scale)
+
+    def with_global_scale(self, global_scale: float) -> MxTensor:
+        """The same elements and block scales, in other units."""
+        return self if global_scale == self.global_scale else replace(self, global_scale=global_scale)
 
     @property
     def pitch_elems(self) -> int:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""plugin.py: the hooks of mx_gemm. Imports no kernel and no DSL."""
+"""plugin.py: the hooks of mx_gemm and of mx_quantize, which makes its operands. Imports no kernel and no DSL."""
 
 from __future__ import annotations
 
@@ -7,6 +7,8 @@ from opdeck.core.family import Family
 from opdeck.core.fusion import Activation
 from opdeck.core.hookspecs import hookimpl
 from opdeck.plugins.mx_gemm import spec, variants
+from opdeck.plugins.mx_quantize import spec as quantize_spec
+from opdeck.plugins.mx_quantize import variants as quantize_variants
 
 
 @hookimpl
@@ -22,5 +24,11 @@ def opdeck_operators() -> list[Family]:
                 "run": "opdeck.plugins.mx_gemm.commands:run",
                 "explain": "opdeck.plugins.mx_gemm.commands:explain",
             },
-        )
+        ),
+        Family(
+            schema=quantize_spec.SCHEMA,
+            call=quantize_spec.call,
+            rows=quantize_variants.rows,
+            commands={"run": "opdeck.plugins.mx_quantize.commands:run"},
+        ),
     ]

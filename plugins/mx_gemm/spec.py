@@ -8,7 +8,6 @@ Extents and strides are those of elements, also where they take 4 or 6 bits: K i
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
 from typing import Any
 
 from opdeck.core import arrays
@@ -44,7 +43,7 @@ def _tensor(name: str, dims: tuple[str, ...], symbol: str, dtypes: tuple[str, ..
     )
 
 
-def _k_tiles_rules() -> tuple[Rule, ...]:
+def k_tiles_rules() -> tuple[Rule, ...]:
     """Tiles of scales along K, for scales of each type."""
     blocks = {row.scale: row.block for row in FORMATS}
     return tuple(
@@ -80,7 +79,7 @@ SCHEMA = FamilySchema(
         Rule("pitch.b", "ge", rhs_field="n", when=("transposed.b", 1)),
         Rule("m_tiles", "eq", rhs_field="m", rhs_divisor=SCALE_TILE_ROWS),
         Rule("n_tiles", "eq", rhs_field="n", rhs_divisor=SCALE_TILE_ROWS),
-        *_k_tiles_rules(),
+        *k_tiles_rules(),
         Rule("tile", "eq", (SCALE_TILE_BYTES,)),
         Rule("max_ctas", "ge", (1,)),
         Rule("one", "eq", (1,), when=("has.amax", 1)),
@@ -101,8 +100,8 @@ _ALIASES: Mapping[str, str] = {
     "m_offsets": "one product of each batch: m_offsets is kept for grouped products, which no kernel computes yet",
 }
 
-# Dims of the schema's (l, m, n) among those of an array with and without a batch.
-_ORDERS: Mapping[int, tuple[int | None, ...]] = {2: (None, 0, 1), 3: (0, 1, 2)}
+# Dims of a schema's (l, m, n) among those of an array with and without a batch.
+ORDERS: Mapping[int, tuple[int | None, ...]] = {2: (None, 0, 1), 3: (0, 1, 2)}
 
 
 def call(
@@ -157,7 +156,7 @@ def call(
     if c is None and beta != 0:
         raise ArgumentError("beta", beta, "0 where there is no c")
     shape = (*a.shape[:-1], b.shape[-2] // columns)
-    order = _ORDERS[len(shape)]
+    order = ORDERS[len(shape)]
     out = _checked_out(out, a.data, shape, d_format, d_scale)
     inputs = {
         "a": a.elements_view("a").permuted(order),
@@ -204,12 +203,15 @@ def _checked_out(out: Any, like: Any, shape: tuple[int, ...], d_format: str, d_s
     got = out.shape if isinstance(out, MxTensor) else arrays.view(out, "out").shape
     if got != shape:
         raise ArgumentError("out", f"shape {got}", f"{shape}")
-    return out if unit is None else replace(out, global_scale=unit)
+    return out if unit is None else out.with_global_scale(unit)
 
 
 def _d_outputs(out: Any, order: tuple[int | None, ...]) -> dict[str, OutputSpec]:
-    if not isinstance(out, MxTensor):
-        return {"d": OutputSpec(out, out, "out", order)}
+    return block_scaled_outputs(out, order) if isinstance(out, MxTensor) else {"d": OutputSpec(out, out, "out", order)}
+
+
+def block_scaled_outputs(out: MxTensor, order: tuple[int | None, ...]) -> dict[str, OutputSpec]:
+    """Elements and block scales of an output, as "d" and "d_block_scale"."""
     tiles_order = (0, 1, 2, 3) if len(out.shape) == 3 else (None, 0, 1, 2)
     scales = out.scales_view("out.scales")
     return {

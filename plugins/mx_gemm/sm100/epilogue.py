@@ -18,6 +18,7 @@ import cutlass.cute as cute
 from cutlass import Float32, Int32, Uint16, Uint32, pipeline
 from cutlass.block import block_copy
 
+from opdeck.core.kernels.block_encoder import BlockEncoder, abs_max_bits, inverse_of, scale_values
 from opdeck.core.kernels.pipelines import tmem_after_wait, tmem_before_signal
 from opdeck.core.kernels.tmem_tile import RowChunks, tmem_tensor
 from opdeck.core.mx.formats import SCALE_TILE_COLS, mx_format
@@ -29,7 +30,6 @@ from opdeck.plugins.mx_gemm.sm100.config import (
     WARP_ROWS,
     Config,
 )
-from opdeck.plugins.mx_gemm.sm100.encode import BlockEncoder, abs_max_bits, inverse_of, scale_values
 from opdeck.plugins.mx_gemm.sm100.operands import ELEMENTS, PIECE_BYTES
 from opdeck.plugins.mx_gemm.sm100.work import TileCoord, Work
 

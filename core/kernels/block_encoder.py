@@ -64,7 +64,7 @@ class BlockEncoder:
             is_used = is_finite
         scale_values(values, inverse)
         kept = cutlass.select_(is_used, Uint32(0xFFFFFFFF), Uint32(0))
-        return Block([word & kept for word in _packed(values, self.row)], code)
+        return Block([word & kept for word in _packed(values, self.row)], Uint32(code))
 
 
 def inverse_of(unit: Float32) -> Float32:
