@@ -100,7 +100,7 @@ def compile_variant(request: CompileRequest) -> None:
     (request.out_dir / PTX).write_text(compiled.__ptx__)
     facts = KernelFacts(
         cubin_sha256=hashlib.sha256(compiled.__cubin__).hexdigest(),
-        smem_bytes=_dynamic_smem_bytes(str(compiled.ir_module)),
+        smem_bytes=dynamic_smem_bytes(str(compiled.ir_module)),
         num_registers=max(kernel.num_registers for kernel in kernels),
         num_threads=max(kernel.num_threads for kernel in kernels),
         kernel_names=tuple(kernel.name for kernel in kernels),
@@ -201,7 +201,7 @@ def check_kernels(kernels: Sequence[KernelResources], name: str) -> None:
             )
 
 
-def _dynamic_smem_bytes(host_ir: str) -> int:
+def dynamic_smem_bytes(host_ir: str) -> int:
     """Dynamic shared memory of the launches in the lowered host code: what is stored to field 2 of a launch config.
 
     The DSL infers it while lowering and reports it nowhere else.

@@ -131,6 +131,14 @@ def disassemble(cubin: Path) -> str:
         return listing.read()
 
 
+def instructions(listing: str) -> list[Instruction]:
+    """Of the one function of a listing, the padding behind its last jump left out."""
+    code, _ = _parse(listing)
+    while code and code[-1].opcode == "NOP":
+        code.pop()
+    return code
+
+
 def hot_loops(listing: str) -> list[Loop]:
     """Of the one function of a listing, in order."""
     code, labels = _parse(listing)
