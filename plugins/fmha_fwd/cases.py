@@ -68,19 +68,23 @@ class Shape:
 
 @dataclass(frozen=True)
 class Lengths:
-    """Rows of each sequence: of packed ones (q and k; None: the batch's), and how many of them are used (None: all)."""
+    """Rows of each sequence: of packed ones (q and k; None: the batch's), and how many of them are used (None: all).
+    page_rows: of the pages in which the used rows of k and v lie; None: in none."""
 
     q: tuple[int, ...] | None = None
     k: tuple[int, ...] | None = None
     used_q: tuple[int, ...] | None = None
     used_k: tuple[int, ...] | None = None
+    page_rows: int | None = None
 
     def __str__(self) -> str:
         rows = {"q": self.q, "k": self.k, "used_q": self.used_q, "used_k": self.used_k}
-        return "_".join(f"{name}{'.'.join(map(str, lengths))}" for name, lengths in rows.items() if lengths is not None)
+        return "_".join(
+            f"{name}{'.'.join(map(str, lengths))}" for name, lengths in rows.items() if lengths is not None
+        ) + ("" if self.page_rows is None else f"_pages{self.page_rows}")
 
     def arrays(self) -> dict[str, Array]:
-        """The arguments cu_seqlens_q, ... that say so."""
+        """The arguments cu_seqlens_q, ... that say so; but for the block_table, which paged makes."""
         packed, used = {"q": self.q, "k": self.k}, {"q": self.used_q, "k": self.used_k}
         offsets = {f"cu_seqlens_{name}": np.cumsum([0, *rows]) for name, rows in packed.items() if rows is not None}
         counts = {f"seqused_{name}": np.array(rows) for name, rows in used.items() if rows is not None}
@@ -124,10 +128,16 @@ class Case:
         words.append(self.scheduling)
         return "-".join(filter(None, map(str, words)))
 
+    @property
+    def num_k_entries(self) -> int:
+        """Extent of dim 0 of k and v, before they are cut into pages."""
+        is_paged = self.lengths.page_rows is not None and self.lengths.used_k is not None
+        return len(self.lengths.used_k or ()) if is_paged else self.shape.b
+
     def sequences(self) -> list[tuple[int, int]]:
         """(sq, sk) of each."""
         shape = self.shape
-        empty_q, empty_k = (np.empty((shape.b, rows, 0)) for rows in (shape.sq, shape.sk))
+        empty_q, empty_k = np.empty((shape.b, shape.sq, 0)), np.empty((self.num_k_entries, shape.sk, 0))
         rows = reference.sequences(empty_q, empty_k, self.lengths.arrays())
         return [(at.q.stop - at.q.start, at.k.stop - at.k.start) for at in rows]
 
@@ -146,8 +156,10 @@ class Inputs:
     def arguments(self) -> dict[str, Array]:
         """Those of a call that writes into o and lse."""
         arrays = {"q": self.q, "k": self.k, "v": self.v, "out": self.o, "lse": self.lse}
-        is_packed = "cu_seqlens_q" in self.lengths
-        return {name: array[0] if is_packed else array for name, array in arrays.items()} | self.lengths
+        packed = {"q", "k", "v", "out", "lse"} if "cu_seqlens_q" in self.lengths else set()
+        if "block_table" in self.lengths:
+            packed -= {"k", "v"}
+        return {name: array[0] if name in packed else array for name, array in arrays.items()} | self.lengths
 
 
 DTYPES = ("bf16", "fp16")
@@ -209,7 +221,7 @@ def cases() -> Iterator[Case]:
 
 
 def _packed(
-    hq: int, hk: int, d: int, q: tuple[int, ...], k: tuple[int, ...], spare_rows: int = 0, **used: tuple[int, ...]
+    hq: int, hk: int, d: int, q: tuple[int, ...], k: tuple[int, ...], spare_rows: int = 0, **used: Any
 ) -> tuple[Shape, Lengths]:
     """Sequences of q and k rows; behind the last, the tensors have spare rows that no sequence has."""
     return Shape(1, hq, hk, sum(q) + spare_rows, sum(k) + spare_rows, d), Lengths(q, k, **used)
@@ -301,6 +313,21 @@ _PERSISTENT = (
 )
 
 
+_PAGED = (
+    (Shape(3, 4, 2, 140, 512, 64), Lengths(used_k=(300, 0, 512), page_rows=128), MASKS),
+    (Shape(2, 8, 2, 1, 512, 128), Lengths(used_k=(107, 385), page_rows=256), (None,)),
+    (Shape(1, 2, 1, 330, 384, 64), Lengths(q=(130, 200, 0), used_k=(260, 0, 70), page_rows=128), (BOTTOM_RIGHT,)),
+)
+
+
+def paged_cases() -> Iterator[Case]:
+    """Rows whose keys lie in pages, under each schedule."""
+    for shape, lengths, masks in _PAGED:
+        yield from (Case(shape, mask, lengths=lengths) for mask in masks)
+    shape, lengths, _ = _PAGED[0]
+    yield Case(shape, BOTTOM_RIGHT, lengths=lengths, scheduling=Scheduling("persistent", 2))
+
+
 def persistent_cases() -> Iterator[Case]:
     """Rows whose CTAs take several blocks in turn."""
     for shape, lengths, masks, max_ctas in _PERSISTENT:
@@ -318,7 +345,28 @@ def make_inputs(case: Case, seed: int) -> Inputs:
     )
     o = _placed(np.full((shape.b, shape.sq, shape.hq, shape.d_v), np.nan).astype(element), case.view)
     lse = np.full((shape.b, shape.hq, shape.sq), np.nan, np.float32)
-    return Inputs(q, k, v, o, lse, case.lengths.arrays())
+    k, v, tables = in_pages(k, v, case.lengths, seed)
+    return Inputs(q, k, v, o, lse, case.lengths.arrays() | tables)
+
+
+def in_pages(k: Array, v: Array, lengths: Lengths, seed: int) -> tuple[Array, Array, dict[str, Array]]:
+    """k and v, (N, Sk, H, D), cut into pages in an order that the seed says, and the block_table; as they are where
+    lengths say so. Pages that are not used hold NaN, and entries of the table that are not used lead nowhere."""
+    page_rows = lengths.page_rows
+    if page_rows is None or lengths.used_k is None:
+        return k, v, {}
+    num_needed = [-(-rows // page_rows) for rows in lengths.used_k]
+    page_idxs = iter(np.random.default_rng(seed).permutation(sum(num_needed) + 2))
+    pages = [np.full((sum(num_needed) + 2, page_rows, *x.shape[2:]), np.nan).astype(x.dtype) for x in (k, v)]
+    table = np.full((len(k), k.shape[1] // page_rows), -1, np.int32)
+    table[:, 1::2] = np.iinfo(np.int32).max
+    for seq, num_pages in enumerate(num_needed):
+        for page in range(num_pages):
+            table[seq, page] = next(page_idxs)
+            rows = slice(page * page_rows, (page + 1) * page_rows)
+            for target, source in zip(pages, (k, v), strict=True):
+                target[table[seq, page]] = source[seq, rows]
+    return pages[0], pages[1], {"block_table": table}
 
 
 def _unused_as_nan(case: Case, *tensors: Array) -> list[Array]:
@@ -328,7 +376,10 @@ def _unused_as_nan(case: Case, *tensors: Array) -> list[Array]:
     for name, tensor in zip("qkv", tensors, strict=True):
         is_used = np.zeros(tensor.shape[:2], bool)
         for at in sequences:
-            is_used[at.batch, at.q if name == "q" else at.k] = True
+            if name == "q":
+                is_used[at.batch, at.q] = True
+            else:
+                is_used[at.batch_k, at.k] = True
         filled.append(np.where(is_used[:, :, None, None], tensor, np.array(np.nan, tensor.dtype)))
     return filled
 
@@ -336,7 +387,7 @@ def _unused_as_nan(case: Case, *tensors: Array) -> list[Array]:
 def _values(case: Case, rng: np.random.Generator) -> tuple[Array, Array, Array]:
     shape = case.shape
     q = rng.standard_normal((shape.b, shape.sq, shape.hq, shape.d))
-    k, v = (rng.standard_normal((shape.b, shape.sk, shape.hk, d)) for d in (shape.d, shape.d_v))
+    k, v = (rng.standard_normal((case.num_k_entries, shape.sk, shape.hk, d)) for d in (shape.d, shape.d_v))
     if case.values is Values.PEAKED:
         q *= 3.0
     elif case.values is Values.KEY_MEANS:

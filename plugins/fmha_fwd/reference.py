@@ -24,16 +24,17 @@ Array = npt.NDArray[Any]
 
 
 class Sequence(NamedTuple):
-    """Where one sequence lies: rows q of Q, O and LSE, rows k of K and V, in the entry `batch` of dim 0."""
+    """Where one sequence lies: rows q of the entry `batch` of Q, O and LSE, rows k of the entry `batch_k` of K, V."""
 
     batch: int
     q: slice
+    batch_k: int
     k: slice
 
 
 def sequences(q: Array, k: Array, lengths: Mapping[str, Array]) -> list[Sequence]:
-    """The sequences of q (B, Sq, ..) and k (B, Sk, ..). lengths: those of cu_seqlens_q, cu_seqlens_k (N + 1,),
-    seqused_q, seqused_k (N,) that were given."""
+    """The sequences of q (B, Sq, ..) and k (B, Sk, ..), which is in no pages. lengths: those of cu_seqlens_q,
+    cu_seqlens_k (N + 1,), seqused_q, seqused_k (N,) that were given."""
     is_packed = "cu_seqlens_q" in lengths
     num_seqs = len(lengths["cu_seqlens_q"]) - 1 if is_packed else len(q)
 
@@ -42,7 +43,18 @@ def sequences(q: Array, k: Array, lengths: Mapping[str, Array]) -> list[Sequence
         begin, end = (0, tensor.shape[1]) if offsets is None else (int(offsets[seq]), int(offsets[seq + 1]))
         return slice(begin, end if used is None else min(end, begin + max(0, int(used[seq]))))
 
-    return [Sequence(0 if is_packed else seq, rows(q, "q", seq), rows(k, "k", seq)) for seq in range(num_seqs)]
+    def batch(name: str, seq: int) -> int:
+        return 0 if f"cu_seqlens_{name}" in lengths else seq
+
+    return [Sequence(batch("q", seq), rows(q, "q", seq), batch("k", seq), rows(k, "k", seq)) for seq in range(num_seqs)]
+
+
+def gathered(pages: Array, block_table: Array) -> Array:
+    """The rows (N, M * page, H, D) of sequences in pages (num_pages, page, H, D) that block_table (N, M) lists."""
+    (num_seqs, num_listed), (num_pages, *_) = block_table.shape, pages.shape
+    listed = pages[np.clip(block_table, 0, max(num_pages - 1, 0))]
+    rows: Array = listed.reshape(num_seqs, num_listed * pages.shape[1], *pages.shape[2:])
+    return rows
 
 
 def forward(
@@ -56,17 +68,20 @@ def forward(
     """O (B, Sq, Hq, Dv) and LSE (B, Hq, Sq), both float64, of q (B, Sq, Hq, D), k (B, Sk, Hk, D), v (B, Sk, Hk, Dv).
 
     A row without a visible key has O = 0 and LSE = -inf, or that of its sink; one that is in no sequence has NaN.
-    lengths: as in sequences.
+    lengths: as in sequences, and the block_table of k and v that are pages.
     """
+    lengths = lengths or {}
+    if "block_table" in lengths:
+        k, v = (gathered(tensor, lengths["block_table"]) for tensor in (k, v))
     batch, num_q, num_q_heads, _ = q.shape
     o = np.full((batch, num_q, num_q_heads, v.shape[3]), np.nan)
     lse = np.full((batch, num_q_heads, num_q), np.nan)
     mask = Residual() if fusion is None else fusion
-    for seq, at in enumerate(sequences(q, k, lengths or {})):
+    for seq, at in enumerate(sequences(q, k, lengths)):
         for h in range(num_q_heads):
             head = h // (num_q_heads // v.shape[2])
             queries = q[at.batch, at.q, h].astype(np.float64) * softmax_scale
-            keys, values = (tensor[at.batch, at.k, head].astype(np.float64) for tensor in (k, v))
+            keys, values = (tensor[at.batch_k, at.k, head].astype(np.float64) for tensor in (k, v))
             o[at.batch, at.q, h], lse[at.batch, h, at.q] = _head(queries, keys, values, (mask, seq, h))
     return o, lse
 

@@ -26,13 +26,14 @@ def _lengths(name: str, dim: str) -> ArgSpec:
     return ArgSpec(name, "tensor", "read", (dim,), None, ("int32",), optional=True, align_bytes=4, contiguous_last=True)
 
 
-# Packed sequences lie behind each other in dim sq or sk of one batch entry.
+# Packed sequences lie behind each other in dim sq or sk of one batch entry. With a block_table K and V are b_kv pages
+# of sk rows.
 SCHEMA = FamilySchema(
     name="fmha_fwd",
     args=(
         _attention_tensor("q", ("b", "sq", "hq", "dqk")),
-        _attention_tensor("k", ("b", "sk", "hk", "dqk")),
-        _attention_tensor("v", ("b", "sk", "hk", "dv")),
+        _attention_tensor("k", ("b_kv", "sk", "hk", "dqk")),
+        _attention_tensor("v", ("b_kv", "sk", "hk", "dv")),
         _attention_tensor("o", ("b", "sq", "hq", "dv"), "write"),
         ArgSpec("lse", "tensor", "write", ("b", "hq", "sq"), "L", ("fp32",), optional=True, align_bytes=4),
         # Kernels take the row maximum of raw scores, which is that of scaled ones only when the scale is positive.
@@ -41,6 +42,12 @@ SCHEMA = FamilySchema(
         _lengths("cu_seqlens_k", "num_offsets"),
         _lengths("seqused_q", "num_seqs"),
         _lengths("seqused_k", "num_seqs"),
+        ArgSpec(
+            *("block_table", "tensor", "read", ("num_seqs", "max_pages"), None, ("int32",)),
+            optional=True,
+            align_bytes=4,
+            contiguous_last=True,
+        ),
         ArgSpec("max_ctas", "i32", optional=True, default=("num_sms", "")),
     ),
     checks=(
@@ -50,7 +57,12 @@ SCHEMA = FamilySchema(
         Rule("dv", "ge", (1,)),
         Rule("softmax_scale", "gt", (0,)),
         Rule("max_ctas", "ge", (1,)),
-        Rule("has.cu_seqlens_q", "eq", rhs_field="has.cu_seqlens_k"),
+        Rule("has.cu_seqlens_q", "eq", rhs_field="has.cu_seqlens_k", when=("has.block_table", 0)),
+        Rule("has.cu_seqlens_k", "eq", (0,), when=("has.block_table", 1)),
+        Rule("has.seqused_k", "eq", (1,), when=("has.block_table", 1)),
+        Rule("max_pages", "ge", (1,), when=("has.block_table", 1)),
+        Rule("sk", "ge", (1,), when=("has.block_table", 1)),
+        Rule("b_kv", "eq", rhs_field="b", when=("has.block_table", 0)),
         Rule("b", "eq", (1,), when=("has.cu_seqlens_q", 1)),
         Rule("num_offsets", "ge", (1,), when=("has.cu_seqlens_q", 1)),
         Rule("num_offsets", "eq", rhs_field="num_seqs", rhs_plus=1, when=("has.cu_seqlens_q", 1)),
@@ -68,7 +80,8 @@ def extents(fields: Mapping[str, int]) -> Mapping[str, int]:
     """Sizes that a fusion's leaves must agree with."""
     if fields["has.cu_seqlens_q"]:  # only the kernel knows how long each sequence is
         return {"batch": fields["num_offsets"] - 1, "num_heads": fields["hq"]}
-    return {"batch": fields["b"], "num_heads": fields["hq"], "sq": fields["sq"], "sk": fields["sk"]}
+    sizes = {"batch": fields["b"], "num_heads": fields["hq"], "sq": fields["sq"]}
+    return sizes if fields["has.block_table"] else sizes | {"sk": fields["sk"]}
 
 
 # What other libraries call our arguments.
@@ -91,6 +104,8 @@ _ALIASES: Mapping[str, str] = {
     "cu_seqlens": "cu_seqlens_q and cu_seqlens_k",
     "cu_seqlens_kv": "cu_seqlens_k",
     "cache_seqlens": "seqused_k",
+    "page_table": "block_table",
+    "kv_indices": "block_table",
     "seq_lens": "seqused_k",
 }
 
@@ -109,6 +124,7 @@ def call(
     cu_seqlens_k: Any = None,
     seqused_q: Any = None,
     seqused_k: Any = None,
+    block_table: Any = None,
     max_ctas: int | None = None,
     **unknown: Any,
 ) -> Request:
@@ -128,6 +144,9 @@ def call(
     seqused_q, seqused_k: (N,) or unpacked (B,) int32: how many rows of each sequence count, the first ones. What the
     others hold, NaN included, reaches no result; those of out and lse are not written. On the arrays' device, as
     cu_seqlens; their values are not checked.
+    block_table: (N, M) or unpacked (B, M) int32: k and v are then pages, (num_pages, page, Hk, D) and (.., Dv), also
+    where q is packed, and the keys of sequence i are the first seqused_k[i] rows of the pages block_table[i, 0],
+    block_table[i, 1], ... Entries past the last page in use are not read and may be anything. No cu_seqlens_k then.
     max_ctas: CTAs that a persistent kernel may take at a time; None is one for each SM of the device.
     device: "cuda:N", "emulator:sm_100a", "cpu", a Device, or None: OPDECK_DEVICE, else where the arrays are.
     stream: a CUstream address or an object with `cuda_stream` or `__cuda_stream__`; None is the current one.
@@ -145,8 +164,12 @@ def call(
         raise ArgumentTypeError("mask", repr(mask), "None or a Fusion", "such as Causal() of opdeck.core.fusion")
     if not isinstance(layout, str) or layout not in _LAYOUTS:
         raise ArgumentError("layout", repr(layout), "|".join(_LAYOUTS))
-    is_packed = cu_seqlens_q is not None
-    if is_packed != (cu_seqlens_k is not None):
+    is_packed, is_paged = cu_seqlens_q is not None, block_table is not None
+    if is_paged and cu_seqlens_k is not None:
+        raise ArgumentError("cu_seqlens_k", "an array", "None", "block_table says where keys are")
+    if is_paged and seqused_k is None:
+        raise ArgumentError("seqused_k", None, "an array, as block_table")
+    if not is_paged and is_packed != (cu_seqlens_k is not None):
         missing, given = ("cu_seqlens_k", "cu_seqlens_q") if is_packed else ("cu_seqlens_q", "cu_seqlens_k")
         raise ArgumentError(missing, None, f"an array, as {given}", "packed keys go with packed queries")
     order = (_PACKED_LAYOUTS if is_packed else _LAYOUTS)[layout]
@@ -158,9 +181,12 @@ def call(
         "cu_seqlens_k": cu_seqlens_k,
         "seqused_q": seqused_q,
         "seqused_k": seqused_k,
+        "block_table": block_table,
     }
+    kv_order = _LAYOUTS[layout] if is_paged else order
+    orders = {"q": order, "k": kv_order, "v": kv_order}
     scalars = {"softmax_scale": softmax_scale, "max_ctas": max_ctas}
-    inputs = {name: arrays.view(array, name).permuted(order) for name, array in (("q", q), ("k", k), ("v", v))}
+    inputs = {name: arrays.view(array, name).permuted(orders[name]) for name, array in (("q", q), ("k", k), ("v", v))}
     return Request(
         inputs=inputs | {name: arrays.view(array, name) for name, array in lengths.items() if array is not None},
         outputs=outputs,

@@ -16,7 +16,7 @@ from opdeck.core.schema import Rule
 from opdeck.core.variant import Variant, fusion_slug
 
 DTYPES = ("fp16", "bf16")
-LENGTHS = ("cu_seqlens_q", "cu_seqlens_k", "seqused_q", "seqused_k")
+LENGTHS = ("cu_seqlens_q", "cu_seqlens_k", "seqused_q", "seqused_k", "block_table")
 """Arguments that say which rows are a sequence's."""
 FUSIONS: tuple[Fusion | None, ...] = (None, Causal(), Causal(align="top_left"))
 Dims = tuple[int, int]
@@ -74,12 +74,15 @@ _BLACKWELL_DEFAULTS: Mapping[str, tuple[Dims, ...]] = {
     "fp16": ((64, 64), (128, 128)),
     "bf16": ((32, 32), (64, 64), (128, 128), (192, 128)),
 }
+# TMA loads tiles of 128 keys, each from one page.
+_WHOLE_TILE_PAGES = (Rule("sk", "multiple_of", (128,), when=("has.block_table", 1)),)
 KERNELS = (
     Kernel(
         factory="opdeck.plugins.fmha_fwd.sm100.kernel:make",
         archs=("sm_100a",),
         config_by_dims={dims: {**_SM100, **stages} for dims, stages in _STAGES.items()},
         default_dims=_BLACKWELL_DEFAULTS,
+        accept=_WHOLE_TILE_PAGES,
         score_config=_SCORE_REGS,
     ),
     Kernel(
@@ -87,6 +90,7 @@ KERNELS = (
         archs=("sm_103a",),
         config_by_dims={dims: {**_SM103, **stages} for dims, stages in _STAGES.items()},
         default_dims=_BLACKWELL_DEFAULTS,
+        accept=_WHOLE_TILE_PAGES,
         score_config=_SCORE_REGS,
     ),
     *(
@@ -95,6 +99,7 @@ KERNELS = (
             archs=(arch_name,),
             config_by_dims={dims: {**config, **stages} for dims, stages in _PERSISTENT_STAGES.items()},
             default_dims={},
+            accept=_WHOLE_TILE_PAGES,
             score_config=_SCORE_REGS,
             schedule="persistent",
         )

@@ -95,6 +95,36 @@ LENGTHS: list[tuple[dict[str, Any], type[OpdeckError], str]] = [
         "seqused_k: got num_seqs = 1 in shape (1,), want",
     ),
     (
+        {"block_table": int32(0, 1).reshape(2, 1)},
+        ArgumentError,
+        "seqused_k: got None, want an array, as block_table",
+    ),
+    (
+        packed(block_table=int32(0, 1).reshape(2, 1)),
+        ArgumentError,
+        "cu_seqlens_k: got an array, want None (block_table says where keys are)",
+    ),
+    (
+        {"block_table": int32(0).reshape(1, 1), "seqused_k": int32(1)},
+        ArgumentError,
+        "seqused_k: got num_seqs = 1, want b = 2",
+    ),
+    (
+        {"block_table": int32().reshape(2, 0), "seqused_k": int32(0, 0)},
+        ArgumentError,
+        "block_table: got max_pages = 0, want >= 1",
+    ),
+    (
+        {"block_table": int32(0, 1), "seqused_k": int32(1, 1)},
+        ArgumentError,
+        "block_table: got 1 dims (2,), want 2 dims (num_seqs, max_pages)",
+    ),
+    (
+        {"page_table": int32(0, 1)},
+        ArgumentTypeError,
+        "page_table: got an argument that fmha_fwd does not have, want block_table",
+    ),
+    (
         {"max_seqlen_q": 9},
         ArgumentTypeError,
         "max_seqlen_q: got an argument that fmha_fwd does not have, want no bound",
@@ -108,9 +138,9 @@ WRONG: list[tuple[dict[str, Any] | Callable[[], dict[str, Any]], type[OpdeckErro
     ({"k": np.zeros((2, 24, 2, 64), np.float16)}, ArgumentTypeError, "k: got dtype fp16, want bf16, the dtype of q"),
     ({"q": np.zeros((2, 16, 64), BF16)}, ArgumentError, "q: got 3 dims (2, 16, 64), want 4 dims"),
     (
-        {"k": np.zeros((3, 24, 2, 64), BF16)},
+        {"k": np.zeros((3, 24, 2, 64), BF16), "v": np.zeros((3, 24, 2, 64), BF16)},
         ArgumentError,
-        "k: got b = 3 in shape (3, 24, 2, 64), want b = 2, as q has",
+        "k: got b_kv = 3, want b = 2",
     ),
     ({"k": np.zeros((2, 24, 2, 32), BF16)}, ArgumentError, "k: got dqk = 32"),
     ({"v": np.zeros((2, 25, 2, 64), BF16)}, ArgumentError, "v: got sk = 25 in shape (2, 25, 2, 64), want sk = 24"),

@@ -27,7 +27,7 @@ from opdeck.plugins.fmha_fwd import cases, reference
 from opdeck.plugins.fmha_fwd.cases import Case, Inputs, Shape, View
 
 CASES = list(cases.cases())
-BLACKWELL_CASES = [*cases.varlen_cases(), *cases.head_dim_cases(), *cases.persistent_cases()]
+BLACKWELL_CASES = [*cases.varlen_cases(), *cases.head_dim_cases(), *cases.persistent_cases(), *cases.paged_cases()]
 FULL_CASES = list(cases.mla_cases())
 # Too many CTAs for an emulator: batch * heads above 65535, the limit of grid dims y and z.
 GPU_CASES = [Case(Shape(65537, 1, 1, 1, 1, 64)), Case(Shape(1, 71280, 71280, 3, 3, 128), cases.BOTTOM_RIGHT)]

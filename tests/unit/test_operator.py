@@ -181,7 +181,7 @@ def test_unsupported_gives_each_reason_and_the_nearest_variant(operator: Operato
         f"arch: got cpu, want {arch} ({count} variants, such as {firsts[arch]})" for arch, count in by_arch.items()
     )
     summary = str(caught.value).splitlines()[0]
-    assert summary.startswith("fmha_fwd on cpu fusion=causal[align=bottom_right] arch=0 b=2 dqk=64 dtype.T=bf16")
+    assert summary.startswith("fmha_fwd on cpu fusion=causal[align=bottom_right] arch=0 b=2 b_kv=2 dqk=64 dtype.T=bf16")
     nearest = "fmha_fwd_sm100a_bf16_d64_causal_bottom_right (arch: got cpu, want sm_100a)"
     assert summary.endswith(f"none of {sum(by_arch.values())} variants accepts it; nearest: {nearest}")
 
@@ -233,7 +233,7 @@ def test_help_shows_the_public_arguments() -> None:
     names = list(inspect.signature(registry.get("fmha_fwd")).parameters)
     assert names == [
         *("q", "k", "v", "mask", "softmax_scale", "return_lse", "out", "lse", "layout"),
-        *("cu_seqlens_q", "cu_seqlens_k", "seqused_q", "seqused_k", "max_ctas"),
+        *("cu_seqlens_q", "cu_seqlens_k", "seqused_q", "seqused_k", "block_table", "max_ctas"),
         *("device", "stream", "variant"),
     ]
     assert "Returns out" in (registry.get("fmha_fwd").__doc__ or "")

@@ -61,9 +61,10 @@ def make(variant: Variant) -> Callable[..., None]:
         sequences = Sequences(*rest[: len(LENGTHS)])
         max_ctas, *leaves, stream = rest[len(LENGTHS) :]
         maps = make_tensor_maps(make_mmas(config, fmha.dtype), q, k, v, o)
+        num_k_rows = sequences.num_k_rows(k.shape[1])
         num_q_blocks = sequences.num_q_blocks(q.shape[1], config.block_m)
         scales = Scales.of(fmha.fusion, softmax_scale)
-        scalars = Scalars(scales, Int32(k.shape[1]), num_q_blocks, fmha.section_heads(q, k))
+        scalars = Scalars(scales, num_k_rows, num_q_blocks, fmha.section_heads(q, k, num_k_rows))
         num_ctas = num_q_blocks * Int32(q.shape[2]) * Int32(q.shape[0])
         if cutlass.const_expr(config.schedule is not Schedule.INDIVIDUAL):
             num_ctas = min_(num_ctas, max_ctas)
@@ -89,8 +90,8 @@ class Outputs:
 
 @dataclass(frozen=True)
 class Scalars:
-    """Scales of scores; rows of K, which the tensor maps do not tell when there are none; blocks of a head and batch
-    entry; heads of a schedule section."""
+    """Scales of scores; rows of K that a sequence may have, which the tensor maps do not tell; blocks of a head and
+    batch entry; heads of a schedule section."""
 
     scales: Scales
     num_k_rows: Int32
@@ -107,6 +108,7 @@ class Operands:
     scales: Scales
     fusion: Any
     num_k_rows: Int32
+    sequences: Sequences
 
     def fusion_of(self, work: Work) -> Any:
         """The fusion as the head of a block has it."""
@@ -131,11 +133,11 @@ class FmhaForward:
         self.dtype = dtype
         self.fusion = fusion
 
-    def section_heads(self, q: cute.Tensor, k: cute.Tensor) -> Int32:
+    def section_heads(self, q: cute.Tensor, k: cute.Tensor, num_k_rows: Int32) -> Int32:
         """Heads of a schedule section."""
         batch, _, num_heads, _ = q.shape
         config = self.config
-        kv_head_bytes = Int64(k.shape[1]) * ((config.d_qk + config.d_v) * config.elem_bits // 8)
+        kv_head_bytes = Int64(num_k_rows) * ((config.d_qk + config.d_v) * config.elem_bits // 8)
         head_group = Int32(num_heads) // Int32(k.shape[2])
         # Never more than there are, so that 32 bits hold every product of the schedule.
         num_rows = Int32(num_heads) * Int32(batch)
@@ -155,7 +157,8 @@ class FmhaForward:
             section_heads=scalars.section_heads,
         )
         grid = Grid(self.config, sequences, sizes)
-        operands = Operands(maps, outputs, scalars.scales, self.fusion.with_leaves(leaves), scalars.num_k_rows)
+        fusion = self.fusion.with_leaves(leaves)
+        operands = Operands(maps, outputs, scalars.scales, fusion, scalars.num_k_rows, sequences)
         if cutlass.const_expr(self.config.schedule is Schedule.PERSISTENT):
             self.run_roles(operands, EveryNthBlock(grid))
         else:
@@ -246,6 +249,7 @@ class FmhaForward:
             v_edge=cta.edges["v"],
             cut_v_edge=cta.edges["cut_v"],
             cut_tile=work.cut_tile(self.config, operands.num_k_rows),
+            k_tile=partial(operands.sequences.k_tile, tiles_per_page=maps.k.shape[0] // n),
         )
 
     def mma_port(self, cta: Cta) -> MmaPort:

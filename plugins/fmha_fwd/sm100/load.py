@@ -9,6 +9,7 @@ reach O as 0 * NaN. So the V tile that a sequence's end cuts goes to the tail ro
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -44,6 +45,8 @@ class LoadPort:
     cut_v_edge: Any
     cut_tile: Int32
     """Of V; -1: there is none."""
+    k_tile: Callable[[Work, Int32], tuple[Int32, Int32]]
+    """Entry of dim 0 and tile in it of a K tile of a sequence."""
 
 
 class LoadRole:
@@ -81,13 +84,15 @@ class LoadRole:
 
     @cute.jit
     def load_k(self, work: Work, tile: Int32, use: Int32) -> None:
-        source = self.port.k.gmem[None, None, None, tile, 0, work.kv_head, work.k_rows.batch]
+        batch, in_batch = self.port.k_tile(work, tile)
+        source = self.port.k.gmem[None, None, None, in_batch, 0, work.kv_head, batch]
         slot = ring_slot(self.config.k_stages, use).producer
         self.copy(self.port.k, source, self.port.k_edge, slot)
 
     @cute.jit
     def load_v(self, work: Work, tile: Int32, use: Int32, cut_use: Int32) -> None:
-        source = self.port.v.gmem[None, None, None, 0, tile, work.kv_head, work.k_rows.batch]
+        batch, in_batch = self.port.k_tile(work, tile)
+        source = self.port.v.gmem[None, None, None, 0, in_batch, work.kv_head, batch]
         slot = ring_slot(self.config.v_stages, use).producer
         if tile == self.port.cut_tile:
             # Waits for the stage without promising bytes to its barrier: they arrive at that of "cut_v".

@@ -14,23 +14,26 @@ from typing import Any
 
 import cutlass
 import cutlass.cute as cute
-from cutlass import Int32
+from cutlass import Int32, Int64
 
-from opdeck.core.fusion.intmath import ceil_div, clamp, max_
-from opdeck.plugins.fmha_fwd.sm100.work import Rows
+from opdeck.core.fusion.intmath import ceil_div, clamp, max_, min_
+from opdeck.plugins.fmha_fwd.sm100.work import Rows, Work
 
 WARP_LANES = 32
+MAX_ROWS = (1 << 31) - (1 << 10)  # so that the end of the tile of the last one has 32 bits too
 
 
 @dataclass(frozen=True)
 class Sequences:
     """Lengths in device memory, each absent when its pointer is null: cu_seqlens (num_seqs + 1,), the first row of each
-    packed sequence and the end; seqused (num_seqs,), how many of its rows count."""
+    packed sequence and the end; seqused (num_seqs,), how many of its rows count; block_table (num_seqs, max_pages), the
+    pages of K and V, whole tiles each, in which its rows lie."""
 
     cu_seqlens_q: cute.Tensor
     cu_seqlens_k: cute.Tensor
     seqused_q: cute.Tensor
     seqused_k: cute.Tensor
+    block_table: cute.Tensor
 
     @property
     def num_packed(self) -> Int32:
@@ -40,6 +43,22 @@ class Sequences:
     def num_q_blocks(self, num_rows: Any, block_m: int) -> Int32:
         """Blocks a head, of `num_rows` rows of Q: on the host, where an absent tensor has no rows."""
         return ceil_div(Int32(num_rows), block_m) + max_(self.num_packed, Int32(0))
+
+    def num_k_rows(self, num_rows: Any) -> Int32:
+        """Rows of K that a sequence may have, on the host: `num_rows` of a batch entry, or of as many pages as are
+        listed, up to what 32 bits hold."""
+        num_listed = max_(Int64(self.block_table.shape[1]), Int64(1))
+        return Int32(min_(num_listed * Int64(num_rows), Int64(MAX_ROWS)))
+
+    @cute.jit
+    def k_tile(self, work: Work, tile: Int32, tiles_per_page: Int32) -> tuple[Int32, Int32]:
+        """(entry of dim 0 of K and V, tile in it) in which a sequence's K tile lies."""
+        batch, in_batch = work.k_rows.batch, tile
+        if is_given(self.block_table):
+            page_idx = tile // tiles_per_page
+            batch = self.block_table[work.seq, page_idx]
+            in_batch = tile - page_idx * tiles_per_page
+        return batch, in_batch
 
     @cute.jit
     def find(self, batch: Int32, q_block: Int32, num_rows: Int32, block_m: int) -> tuple[Int32, Int32]:
@@ -85,7 +104,7 @@ def row_interval(cu_seqlens: cute.Tensor, seqused: cute.Tensor, seq: Int32, num_
         if seq + 1 < cu_seqlens.shape[0]:
             begin = clamp(cu_seqlens[seq], 0, num_rows)
             count = clamp(cu_seqlens[seq + 1], begin, num_rows) - begin
-    if is_given(seqused) and count > 0:
+    if is_given(seqused) and count > 0 and seq < seqused.shape[0]:
         count = clamp(seqused[seq], 0, count)
     return begin, count
 
