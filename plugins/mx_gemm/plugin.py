@@ -10,25 +10,25 @@ from opdeck.plugins.mx_gemm import spec, variants
 from opdeck.plugins.mx_quantize import spec as quantize_spec
 from opdeck.plugins.mx_quantize import variants as quantize_variants
 
+MX_GEMM = Family(
+    schema=spec.SCHEMA,
+    call=spec.call,
+    rows=variants.rows,
+    fusions=variants.FUSIONS,
+    fusion_type=Activation,
+    commands={
+        "run": "opdeck.plugins.mx_gemm.commands:run",
+        "explain": "opdeck.plugins.mx_gemm.commands:explain",
+    },
+)
+MX_QUANTIZE = Family(
+    schema=quantize_spec.SCHEMA,
+    call=quantize_spec.call,
+    rows=quantize_variants.rows,
+    commands={"run": "opdeck.plugins.mx_quantize.commands:run"},
+)
+
 
 @hookimpl
 def opdeck_operators() -> list[Family]:
-    return [
-        Family(
-            schema=spec.SCHEMA,
-            call=spec.call,
-            rows=variants.rows,
-            fusions=variants.FUSIONS,
-            fusion_type=Activation,
-            commands={
-                "run": "opdeck.plugins.mx_gemm.commands:run",
-                "explain": "opdeck.plugins.mx_gemm.commands:explain",
-            },
-        ),
-        Family(
-            schema=quantize_spec.SCHEMA,
-            call=quantize_spec.call,
-            rows=quantize_variants.rows,
-            commands={"run": "opdeck.plugins.mx_quantize.commands:run"},
-        ),
-    ]
+    return [MX_GEMM, MX_QUANTIZE]

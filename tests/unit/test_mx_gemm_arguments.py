@@ -53,9 +53,8 @@ def device() -> NativeDevice:
 
 
 def launch(a: mx.MxTensor, b: mx.MxTensor, byte_idx: int) -> np.ndarray:
-    (family,) = plugin.opdeck_operators()
     row = probe(byte_idx)
-    operator = Operator(dataclasses.replace(family, rows=lambda fusions: (row,)))
+    operator = Operator(dataclasses.replace(plugin.MX_GEMM, rows=lambda fusions: (row,)))
     out: np.ndarray = operator(a, b, alpha=3.0, d_format="fp32", device=open_device("emulator:sm_100a"))
     return out
 
@@ -80,8 +79,7 @@ def test_a_kernel_gets_the_pitch_of_columns() -> None:
     a, b = operand(3, 160), operand(NUM_COLS, 160, "mxfp4")
     data = np.zeros((160, 32), a.data.dtype)
     a = dataclasses.replace(a, data=data.T[:3])
-    (family,) = plugin.opdeck_operators()
-    call = Operator(dataclasses.replace(family, rows=lambda fusions: (MN_MAJOR,)))
+    call = Operator(dataclasses.replace(plugin.MX_GEMM, rows=lambda fusions: (MN_MAJOR,)))
     got = call(a, b, d_format="fp32", device=open_device("emulator:sm_100a"))[0, :2].tolist()
     assert got == [160, 32]
 
