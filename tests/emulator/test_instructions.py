@@ -62,7 +62,25 @@ def space_flags(address: str) -> str:
     return "mov.b32 %r10, 0;\n" + "\n".join(tests)
 
 
+def pack_case(kind: str) -> Case:
+    """cvt.pack of words of two bits more than the fields have: some saturate, some do not."""
+    bits = int(kind[1:])
+    low, high = (-(1 << bits - 1), (1 << bits - 1) - 1) if kind[0] == "s" else (0, (1 << bits) - 1)
+    drop = 32 - bits - 2
+
+    def expected(a: U32, b: U32) -> U32:
+        fields = (np.clip(x.view(np.int32).astype(np.int64) >> drop, low, high) & (1 << bits) - 1 for x in (b, a))
+        packed = sum(field << i * bits for i, field in enumerate(fields))
+        return packed if bits == 16 else packed | b.astype(np.int64) << 2 * bits
+
+    rest = "" if bits == 16 else ".b32"
+    operands = "%r2, %r3" if bits == 16 else "%r2, %r3, %r1"
+    shifts = f"shr.s32 %r2, %r0, {drop}; shr.s32 %r3, %r1, {drop};"
+    return Case(f"cvt.pack.{kind}", f"{shifts} cvt.pack.sat.{kind}.s32{rest} %r10, {operands};", expected)
+
+
 CASES = (
+    *(pack_case(f"{sign}{bits}") for sign in "us" for bits in (2, 4, 8, 16)),
     Case("mul24.lo.u32", "mul24.lo.u32 %r10, %r0, %r1;", lambda a, b: low24(a) * low24(b)),
     Case("mul24.hi.u32", "mul24.hi.u32 %r10, %r0, %r1;", lambda a, b: low24(a) * low24(b) >> 16),
     Case("mul24.lo.s32", "mul24.lo.s32 %r10, %r0, %r1;", lambda a, b: signed24(a) * signed24(b)),
@@ -79,6 +97,7 @@ CASES = (
     Case("prefetch", "prefetch.global.L2 [%d61]; prefetch.L1 [%d61]; mov.b32 %r10, %r0;", same),
     Case("prefetchu", "prefetchu.L1 [%d61]; mov.b32 %r10, %r0;", same),
     Case("cp.async.bulk.prefetch", "cp.async.bulk.prefetch.L2.global [%p_0], 128; mov.b32 %r10, %r0;", same),
+    Case("applypriority", "applypriority.global.L2::evict_normal [%p_0], 128; mov.b32 %r10, %r0;", same),
     Case("nanosleep", "nanosleep.u32 100; mov.b32 %r10, %r0;", same),
     Case("pmevent", "pmevent 3; mov.b32 %r10, %r0;", same),
     Case("griddepcontrol", "griddepcontrol.wait; griddepcontrol.launch_dependents; mov.b32 %r10, %r0;", same),
@@ -92,6 +111,38 @@ def test_instruction(emulator: Emulator, case: Case):
     tensors = [Tensor(words), Tensor(out, WRITE, "out")]
     run_body(emulator, LOAD + case.body + STORE, tensors, declarations=DECLARATIONS)
     np.testing.assert_array_equal(out, (case.expected(*words) & 0xFFFFFFFF).astype(np.uint32))
+
+
+def bulk_zeros(num_bytes: int, address: str = "%r2") -> str:
+    """Each lane stores its word of a; the first lane puts zeros from word 2 on; each loads its word."""
+    return f"""
+      mov.u32 %r2, words;
+      mad.lo.u32 %r3, %tid, 4, %r2;
+      add.u32 %r2, %r2, 8;
+      st.shared.b32 [%r3], %r0;
+      bar.warp.sync -1;
+      setp.eq.u32 %q0, %tid, 0;
+      mov.u64 %d0, {num_bytes};
+      @%q0 st.bulk.weak.shared::cta [{address}], %d0, 0;
+      bar.warp.sync -1;
+      ld.shared.b32 %r10, [%r3];
+    """
+
+
+def test_st_bulk(emulator: Emulator):
+    words = RNG.integers(0, 1 << 32, (2, LANES), dtype=np.uint32)
+    out = np.zeros(LANES, np.uint32)
+    tensors = [Tensor(words), Tensor(out, WRITE, "out")]
+    run_body(emulator, LOAD + bulk_zeros(40) + STORE, tensors, declarations=DECLARATIONS)
+    np.testing.assert_array_equal(out, np.where((np.arange(LANES) >= 2) & (np.arange(LANES) < 12), 0, words[0]))
+    for body, message in [
+        (bulk_zeros(44), "size 44, a multiple of 8"),
+        (bulk_zeros(40, "%r2+4"), "not aligned to 8"),
+        (bulk_zeros(1 << 20), "1048576 bytes"),
+        (bulk_zeros(40).replace("%d0, 0;", "%d0, 1;"), "initial value 1, 0 wanted"),
+    ]:
+        with pytest.raises(EmulatorError, match=message):
+            run_body(emulator, LOAD + body + STORE, tensors, declarations=DECLARATIONS)
 
 
 def test_getctarank_of_mapped_addresses(emulator: Emulator):

@@ -29,7 +29,8 @@ void check_matrices() {
     for (uint32_t r = 0; r < 8; ++r)
       for (uint32_t c = 0; c < 8; ++c) CHECK_EQ(back[r][c], rows[r][c], r, c);
   }
-  CHECK_EQ(matrix_row_lane(2, 5), 21u);
+  CHECK_EQ(matrix_row_lane(MatrixShape::m8n8, 2, 5), 21u);
+  CHECK_EQ(matrix_row_lane(MatrixShape::m16n16, 1, 5), 21u);
 }
 
 struct Fragment {

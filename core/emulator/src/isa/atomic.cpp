@@ -146,12 +146,17 @@ bool allowed(const AtomicDetail& detail) {
   return false;
 }
 
-void take_operation(Decoding& d, AtomicDetail& detail) {
+void take_ordering(Decoding& d) {
   if (d.take("relaxed") || d.take("acquire") || d.take("release") || d.take("acq_rel"))
     d.take_one_of({"cta", "cluster", "gpu", "sys"}, "scope");
   else
     d.take("cta") || d.take("cluster") || d.take("gpu") || d.take("sys");
+}
+
+void take_operation(Decoding& d, AtomicDetail& detail) {
+  take_ordering(d);
   detail.space = take_space(d);
+  take_ordering(d);  // behind the space in the manual's examples, and in what NVIDIA's compiler writes
   detail.operation = static_cast<Operation>(
       d.take_one_of({"add", "min", "max", "inc", "dec", "and", "or", "xor", "exch", "cas"}, "operation"));
   const bool noftz = d.take("noftz");

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// Less common integer instructions: carries (add.cc, addc, sub.cc, subc), 24-bit products, sad, bmsk, szext, fns, and
-// the dot products dp4a and dp2a. Called through the instruction table. Source: PTX ISA, "Integer Arithmetic
-// Instructions" and "Extended-Precision Integer Arithmetic Instructions".
+// Less common integer instructions: carries (add.cc, addc, sub.cc, subc), 24-bit products, sad, bmsk, szext, fns, the
+// dot products dp4a and dp2a, and cvt.pack. Called through the instruction table. Source: PTX ISA, "Integer Arithmetic
+// Instructions", "Extended-Precision Integer Arithmetic Instructions" and "cvt.pack".
 // Limits: carries of 32 bits; no mad.cc and madc.
+#include <algorithm>
 #include <type_traits>
 
 #include "arithmetic.h"
@@ -182,6 +183,29 @@ void decode_dot_product(Decoding& d) {
     d.op.execute = high ? pick_dot_product<2, 2>(a_signed, b_signed) : pick_dot_product<2, 0>(a_signed, b_signed);
 }
 
+// b, a above it, each saturated to `bits`, and the low bits of c above both.
+template <uint32_t bits, bool is_signed>
+Flow pack_integers(Warp& warp, const Op& op) {
+  return map_lanes3<uint32_t, int32_t, int32_t, uint32_t>(warp, op, [](int32_t a, int32_t b, uint32_t c) {
+    static constexpr int32_t low = is_signed ? -(1 << (bits - 1)) : 0, high = (1 << (is_signed ? bits - 1 : bits)) - 1;
+    const auto field = [](int32_t x) { return static_cast<uint64_t>(std::clamp(x, low, high)) & ((1u << bits) - 1); };
+    return static_cast<uint32_t>(field(b) | field(a) << bits | uint64_t{c} << 2 * bits);
+  });
+}
+void decode_pack(Decoding& d) {
+  d.take_one_of({"sat"}, "modifier");
+  constexpr Execute kExecute[] = {pack_integers<16, false>, pack_integers<16, true>, pack_integers<8, false>,
+                                  pack_integers<8, true>,   pack_integers<4, false>, pack_integers<4, true>,
+                                  pack_integers<2, false>,  pack_integers<2, true>};
+  const size_t type = d.take_one_of({"u16", "s16", "u8", "s8", "u4", "s4", "u2", "s2"}, "type of the fields");
+  d.take_type_of({Type::s32});
+  const bool has_rest = type >= 2;
+  if (has_rest) d.take_type_of({Type::b32});
+  set_operands(d, 32, has_rest ? 3 : 2);
+  if (!has_rest) d.op.c = d.op.b;  // of which nothing is left above 32 bits
+  d.op.execute = kExecute[type];
+}
+
 }  // namespace
 
 void decode_add_carry(Decoding& d) { decode_carry<false, false>(d); }
@@ -196,6 +220,7 @@ void add_extended_integer_instructions(InstructionTable& table) {
   table["bmsk"] = {decode_bmsk, manual::kInteger};
   table["szext"] = {decode_szext, manual::kInteger};
   table["fns"] = {decode_fns, manual::kInteger};
+  table["cvt.pack"] = {decode_pack, manual::kDataMovement};
   table["dp4a"] = {decode_dot_product<4>, manual::kInteger};
   table["dp2a"] = {decode_dot_product<2>, manual::kInteger};
 }

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Warp-level matrix instructions: ldmatrix, stmatrix, movmatrix, mma.sync.
 // Source: PTX ISA, "Warp Level Matrix Instructions". Fragments and arithmetic: tensor/warp_matrix.h.
-// Limits: ldmatrix and stmatrix of m8n8 .b16; mma.sync m16n8 of f16, bf16, tf32, e4m3, e5m2, s8, u8.
+// Limits: mma.sync m16n8 of f16, bf16, tf32, e4m3, e5m2, s8, u8.
 #include <cstring>
 
 #include "../counters/count.h"
@@ -15,9 +15,15 @@ namespace {
 struct MatrixDetail {
   AddressOperand address;
   MemorySpace space = MemorySpace::shared_cta;
-  Transpose transpose = Transpose::no;
-  std::vector<uint32_t> rows;
+  MatrixShape shape = MatrixShape::m8n8;
+  MatrixRow row = MatrixRow::b8x16;
+  Transpose transpose = Transpose::no;  // of m8n8; other shapes have one form each
+  std::vector<uint32_t> registers;
+
+  uint32_t num_matrices() const { return static_cast<uint32_t>(registers.size()) / matrix_num_registers(shape); }
+  uint32_t num_rows() const { return num_matrices() * matrix_num_rows(shape); }
 };
+const MatrixDetail& matrices_of(const Op& op) { return *static_cast<const MatrixDetail*>(op.detail); }
 
 uint64_t row_address(Warp& warp, const MatrixDetail& detail, uint32_t lane) {
   const uint64_t base = detail.address.bits == 32 ? warp.row<uint32_t>(detail.address.row)[lane]
@@ -25,80 +31,130 @@ uint64_t row_address(Warp& warp, const MatrixDetail& detail, uint32_t lane) {
   return base + static_cast<uint64_t>(detail.address.offset);
 }
 
-// Eight rows of 16 bytes a matrix: they conflict as eight lanes do that access 16 bytes each.
+// Eight rows of 16 bytes: they conflict as eight lanes do that access 16 bytes each.
 void count_rows(Warp& warp, const MatrixDetail& detail, Access access) {
   OpTally* const tally = tally_of(warp);
   if (tally == nullptr) return;
-  const uint32_t num_rows = static_cast<uint32_t>(detail.rows.size()) * 8;
+  const uint32_t num_rows = detail.num_rows();
   LaneAddresses addresses{};
-  for (uint32_t i = 0; i < num_rows; ++i) addresses[i] = row_address(warp, detail, matrix_row_lane(i / 8, i % 8));
+  for (uint32_t lane = 0; lane < num_rows; ++lane) addresses[lane] = row_address(warp, detail, lane);
   count_lanes(warp, *tally, {detail.space, 16, access, kAllLanes >> (kWarpLanes - num_rows)}, addresses);
 }
 
 uint8_t* row_pointer(Warp& warp, const MatrixDetail& detail, uint32_t lane, Access access) {
   const uint64_t address = row_address(warp, detail, lane);
   check_alignment(address, 16);
-  return memory_pointer(warp, lane, {detail.space, address, 16, access});
+  return memory_pointer(warp, lane, {detail.space, address, matrix_row_bytes(detail.row), access});
 }
+
+// The rows of 16 bytes of a matrix.
+union MatrixRows {
+  uint16_t halves[8][8];
+  uint8_t bytes[16][16];
+};
 
 Flow load_matrices(Warp& warp, const Op& op) {
   if (!warp.aligned()) return Flow::blocked;
-  const auto& detail = *static_cast<const MatrixDetail*>(op.detail);
+  const MatrixDetail& detail = matrices_of(op);
   count_rows(warp, detail, Access::read);
-  std::vector<uint16_t> elems(detail.rows.size() * 64);
-  auto* const rows = reinterpret_cast<uint16_t (*)[8]>(elems.data());
-  for (uint32_t m = 0; m < detail.rows.size(); ++m)
-    for (uint32_t r = 0; r < 8; ++r)
-      std::memcpy(rows[m * 8 + r], row_pointer(warp, detail, matrix_row_lane(m, r), Access::read), 16);
-  for (uint32_t m = 0; m < detail.rows.size(); ++m)
-    load_matrix(rows + m * 8, detail.transpose, warp.row<uint32_t>(detail.rows[m]));
+  std::vector<MatrixRows> matrices(detail.num_matrices());  // all are read before a register changes
+  for (uint32_t m = 0; m < matrices.size(); ++m)
+    for (uint32_t r = 0; r < matrix_num_rows(detail.shape); ++r) {
+      const uint8_t* const row = row_pointer(warp, detail, matrix_row_lane(detail.shape, m, r), Access::read);
+      if (detail.row == MatrixRow::b8x16)
+        std::memcpy(matrices[m].bytes[r], row, 16);
+      else
+        expand_matrix_row(detail.row, row, matrices[m].bytes[r]);
+    }
+  for (uint32_t m = 0; m < matrices.size(); ++m) {
+    const auto registers = [&](uint32_t i) {
+      return warp.row<uint32_t>(detail.registers[m * matrix_num_registers(detail.shape) + i]);
+    };
+    switch (detail.shape) {
+      case MatrixShape::m8n8: load_matrix(matrices[m].halves, detail.transpose, registers(0)); break;
+      case MatrixShape::m8n16: load_matrix_m8n16(matrices[m].bytes, registers(0)); break;
+      default: load_matrix_m16n16(matrices[m].bytes, registers(0), registers(1)); break;
+    }
+  }
   return Flow::next;
 }
 
 Flow store_matrices(Warp& warp, const Op& op) {
   if (!warp.aligned()) return Flow::blocked;
-  const auto& detail = *static_cast<const MatrixDetail*>(op.detail);
+  const MatrixDetail& detail = matrices_of(op);
   count_rows(warp, detail, Access::write);
-  for (uint32_t m = 0; m < detail.rows.size(); ++m) {
-    uint16_t rows[8][8];
-    store_matrix(warp.row<uint32_t>(detail.rows[m]), detail.transpose, rows);
+  for (uint32_t m = 0; m < detail.num_matrices(); ++m) {
+    MatrixRows rows;
+    const uint32_t* const registers = warp.row<uint32_t>(detail.registers[m]);
+    if (detail.shape == MatrixShape::m8n8)
+      store_matrix(registers, detail.transpose, rows.halves);
+    else
+      store_matrix_m16n8(registers, rows.bytes);
     for (uint32_t r = 0; r < 8; ++r)
-      std::memcpy(row_pointer(warp, detail, matrix_row_lane(m, r), Access::write), rows[r], 16);
+      std::memcpy(row_pointer(warp, detail, matrix_row_lane(detail.shape, m, r), Access::write), rows.bytes[r], 16);
   }
   return Flow::next;
 }
 
-// Modifiers of ldmatrix and stmatrix.
-size_t take_matrix_modifiers(Decoding& d, MatrixDetail& detail) {
+void take_alignment(Decoding& d) {
   d.take_one_of({"sync"}, "modifier");
   d.take_one_of({"aligned"}, "modifier");
-  d.take_one_of({"m8n8"}, "shape");
-  const size_t num_matrices = size_t{1} << d.take_one_of({"x1", "x2", "x4"}, "number of matrices");
-  if (d.take("trans")) detail.transpose = Transpose::yes;
+}
+void take_matrix_space(Decoding& d, MatrixDetail& detail) {
   detail.space = take_space(d);
   if (detail.space != MemorySpace::shared_cta && detail.space != MemorySpace::generic)
     d.unsupported("this state space");
-  d.take_type_of({Type::b16});
-  d.require_operands(2);
-  return num_matrices;
 }
+void set_matrices(Decoding& d, MatrixDetail detail, size_t num_matrices, Execute execute) {
+  d.require_operands(2);
+  if (detail.registers.size() != num_matrices * matrix_num_registers(detail.shape))
+    d.malformed("the vector operand has a wrong length");
+  d.op.detail = d.keep(std::move(detail));
+  d.op.execute = execute;
+}
+
 void decode_ldmatrix(Decoding& d) {
   MatrixDetail detail;
-  const size_t num_matrices = take_matrix_modifiers(d, detail);
-  detail.rows = d.destination_list(d.operand(0), 32);
+  take_alignment(d);
+  constexpr MatrixShape kShapes[] = {MatrixShape::m8n8, MatrixShape::m8n16, MatrixShape::m16n16};
+  detail.shape = kShapes[d.take_one_of({"m8n8", "m8n16", "m16n16"}, "shape")];
+  const bool is_large = detail.shape == MatrixShape::m16n16;
+  const size_t num_matrices = size_t{1} << (is_large ? d.take_one_of({"x1", "x2"}, "number of matrices")
+                                                     : d.take_one_of({"x1", "x2", "x4"}, "number of matrices"));
+  if (is_large) d.take_one_of({"trans"}, "modifier");
+  if (detail.shape == MatrixShape::m8n8 && d.take("trans")) detail.transpose = Transpose::yes;
+  take_matrix_space(d, detail);
+  if (detail.shape == MatrixShape::m8n8) {
+    d.take_type_of({Type::b16});
+  } else {
+    d.require_target({Target::sm_100a, Target::sm_103a});
+    if (!is_large || !d.take("b8")) {
+      d.take_one_of({"b8x16"}, "type");
+      constexpr MatrixRow kRows[] = {MatrixRow::b6x16_p32, MatrixRow::b4x16_p64};
+      detail.row = kRows[d.take_one_of({"b6x16_p32", "b4x16_p64"}, "type in memory")];
+    }
+  }
+  detail.registers = d.destination_list(d.operand(0), 32);
   detail.address = d.address(1);
-  if (detail.rows.size() != num_matrices) d.malformed("the vector operand has a wrong length");
-  d.op.detail = d.keep(std::move(detail));
-  d.op.execute = &load_matrices;
+  set_matrices(d, std::move(detail), num_matrices, &load_matrices);
 }
 void decode_stmatrix(Decoding& d) {
   MatrixDetail detail;
-  const size_t num_matrices = take_matrix_modifiers(d, detail);
+  take_alignment(d);
+  constexpr MatrixShape kShapes[] = {MatrixShape::m8n8, MatrixShape::m16n8};
+  detail.shape = kShapes[d.take_one_of({"m8n8", "m16n8"}, "shape")];
+  const bool is_narrow = detail.shape == MatrixShape::m16n8;
+  const size_t num_matrices = size_t{1} << d.take_one_of({"x1", "x2", "x4"}, "number of matrices");
+  if (is_narrow)
+    d.take_one_of({"trans"}, "modifier");
+  else if (d.take("trans"))
+    detail.transpose = Transpose::yes;
+  take_matrix_space(d, detail);
+  d.take_type_of({is_narrow ? Type::b8 : Type::b16});
+  if (is_narrow) d.require_target({Target::sm_100a, Target::sm_103a});
   detail.address = d.address(size_t{0});
-  detail.rows = d.source_list(d.operand(1), 32);
-  if (detail.rows.size() != num_matrices) d.malformed("the vector operand has a wrong length");
-  d.op.detail = d.keep(std::move(detail));
-  d.op.execute = &store_matrices;
+  detail.registers = d.source_list(d.operand(1), 32);
+  set_matrices(d, std::move(detail), num_matrices, &store_matrices);
 }
 
 Flow transpose_matrix(Warp& warp, const Op& op) {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// ld, ldu, st, prefetch, discard and applypriority: loads and stores of scalars and vectors in every state space.
+// ld, ldu, st: loads and stores of scalars and vectors in every state space; st.bulk, prefetch, applypriority.
 // Source: PTX ISA, "Data Movement and Conversion Instructions: ld, st".
 // Cache operators, eviction priorities, cache hints, scopes and ordering modifiers change no result here: one warp at a
 // time runs, in program order. They are parsed strictly all the same.
@@ -277,6 +277,47 @@ void decode_st(Decoding& d) {
   d.op.detail = d.keep(std::move(access));
 }
 
+// Zeros in shared memory.
+Flow store_zeros(Warp& warp, const Op& op) {
+  const auto& access = *static_cast<const MemoryAccess*>(op.detail);
+  for_each_lane(warp.mask, [&](uint32_t lane) {
+    const uint64_t address = lane_address(warp, op, lane, access.address_is_32_bits);
+    const uint64_t num_bytes = warp.row<uint64_t>(op.b)[lane];
+    constexpr uint64_t kMaxBytes = 16 << 20;
+    check_alignment(address, 8);
+    if (num_bytes % 8 != 0 || num_bytes > kMaxBytes)
+      throw EmulatorError(Fault::illegal_instruction,
+                          "size " + std::to_string(num_bytes) + ", a multiple of 8 up to 16777216 is wanted");
+    if (OpTally* tally = tally_of(warp)) tally->shared_write_bytes += num_bytes;
+    const MemoryRequest request{access.space, address, static_cast<uint32_t>(num_bytes), Access::write};
+    if (num_bytes != 0) std::memset(memory_pointer(warp, lane, request), 0, num_bytes);
+  });
+  return Flow::next;
+}
+void decode_st_bulk(Decoding& d) {
+  MemoryAccess access;
+  d.require_target({Target::sm_100a, Target::sm_103a});
+  d.take("weak");
+  access.space = take_space(d);
+  if (access.space != MemorySpace::shared_cta && access.space != MemorySpace::generic) d.unsupported("this state space");
+  d.require_operands(3);
+  set_address(d, access, d.operand(0));
+  d.op.b = d.source(1, 64);
+  if (d.immediate(2) != 0) d.malformed("initial value " + std::to_string(d.immediate(2)) + ", 0 wanted");
+  tell_store_width(d, access.space, 8);
+  d.op.detail = d.keep(std::move(access));
+  d.op.execute = &store_zeros;
+}
+
+void decode_applypriority(Decoding& d) {
+  d.take("global");
+  d.take_one_of({"L2::evict_normal"}, "priority");
+  d.require_operands(2);
+  d.address(size_t{0});
+  if (d.immediate(1) != 128) d.malformed("size " + std::to_string(d.immediate(1)) + ", 128 wanted");
+  d.op.execute = +[](Warp&, const Op&) { return Flow::next; };
+}
+
 // Prefetches check nothing and change nothing: an illegal prefetch address is harmless on the chip too.
 void decode_prefetch(Decoding& d) {
   if (d.take("tensormap") || d.take("const") || d.take("param")) d.take("tensormap");
@@ -307,6 +348,8 @@ void add_memory_instructions(InstructionTable& table) {
   table["ld"] = {decode_ld, manual::kDataMovement};
   table["ldu"] = {decode_ld, manual::kDataMovement};
   table["st"] = {decode_st, manual::kDataMovement};
+  table["st.bulk"] = {decode_st_bulk, manual::kDataMovement};
+  table["applypriority"] = {decode_applypriority, manual::kDataMovement};
   table["prefetch"] = {decode_prefetch, manual::kDataMovement};
   table["prefetchu"] = {decode_prefetch, manual::kDataMovement};
   table["createpolicy"] = {decode_cache_policy, manual::kDataMovement};

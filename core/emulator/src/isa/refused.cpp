@@ -14,8 +14,8 @@ struct Refused {
 };
 const Refused kRefused[] = {
     {manual::kDataMovement,
-     {"st.async", "st.bulk", "multimem.ld_reduce", "multimem.st", "multimem.red", "multimem.cp.async.bulk",
-      "multimem.cp.reduce.async.bulk", "discard", "applypriority", "cvt.pack"}},
+     {"st.async", "multimem.ld_reduce", "multimem.st", "multimem.red", "multimem.cp.async.bulk",
+      "multimem.cp.reduce.async.bulk", "discard"}},
     {manual::kTexture, {"tex", "tld4", "txq", "istypep"}},
     {manual::kSurface, {"suld", "sust", "sured", "suq"}},
     {manual::kControlFlow, {"call"}},

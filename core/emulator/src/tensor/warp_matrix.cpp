@@ -2,6 +2,8 @@
 // ldmatrix, stmatrix and mma.sync; see warp_matrix.h.
 #include "warp_matrix.h"
 
+#include <cstring>
+
 #include "message.h"
 #include "mma_gemm.h"
 
@@ -68,6 +70,39 @@ void store_matrix(const uint32_t* registers, Transpose transpose, uint16_t (*row
     rows[low.row][low.col] = static_cast<uint16_t>(registers[lane]);
     rows[high.row][high.col] = static_cast<uint16_t>(registers[lane] >> 16);
   }
+}
+
+void expand_matrix_row(MatrixRow format, const uint8_t* row, uint8_t* elems) {
+  const uint32_t bits = matrix_row_bytes(format) / 2;
+  for (uint32_t e = 0; e < 16; ++e) {
+    const uint32_t first = e * bits, byte = first / 8;
+    const uint32_t last = (first + bits - 1) / 8;
+    const uint32_t word = row[byte] | static_cast<uint32_t>(row[last]) << 8;
+    elems[e] = static_cast<uint8_t>(word >> first % 8 & ((1u << bits) - 1));
+  }
+}
+
+void load_matrix_m8n16(const uint8_t (*rows)[16], uint32_t* registers) {
+  for (uint32_t lane = 0; lane < warp_lanes; ++lane) std::memcpy(&registers[lane], &rows[lane / 4][lane % 4 * 4], 4);
+}
+
+void load_matrix_m16n16(const uint8_t (*rows)[16], uint32_t* low_registers, uint32_t* high_registers) {
+  for (uint32_t lane = 0; lane < warp_lanes; ++lane) {
+    low_registers[lane] = high_registers[lane] = 0;
+    for (uint32_t e = 0; e < 4; ++e) {
+      const uint8_t* const row = rows[lane % 4 * 4 + e];
+      low_registers[lane] |= static_cast<uint32_t>(row[lane / 4]) << 8 * e;
+      high_registers[lane] |= static_cast<uint32_t>(row[lane / 4 + 8]) << 8 * e;
+    }
+  }
+}
+
+void store_matrix_m16n8(const uint32_t* registers, uint8_t (*rows)[16]) {
+  for (uint32_t lane = 0; lane < warp_lanes; ++lane)
+    for (uint32_t e = 0; e < 4; ++e) {
+      const MatrixCoord at = wgmma_d_coord(lane, e);
+      rows[at.col][at.row] = static_cast<uint8_t>(registers[lane] >> 8 * e);
+    }
 }
 
 Error check_warp_mma(const WarpMma& mma) {
