@@ -22,7 +22,8 @@ class OutputSpec:
     """An output of one call. given: the user's buffer, or None to allocate one like `like`.
 
     order: dim d of the schema is the user's dim order[d]; None for one that the user's array does not have.
-    elements: the view of `given` where that is no array.
+    elements: the view of `given` where that is no array. dtype: of an array to allocate; None: that of the inputs that
+    share its dtype symbol.
     """
 
     given: Any
@@ -30,6 +31,7 @@ class OutputSpec:
     argument: str
     order: tuple[int | None, ...]
     elements: TensorView | None = None
+    dtype: str | None = None
 
     def view(self, buffer: Any) -> TensorView:
         """The buffer, given or new, as the schema has it."""

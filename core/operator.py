@@ -187,7 +187,8 @@ class Operator:
         """The problem that a call with these arguments would pose. Nothing is launched. For `explain` and `select`."""
         request = self._family.call(*args, **kwargs)
         tensors = _given_tensors(request)
-        return bind(self.schema, tensors, request.fusion, device_for(device, tensors.values()).target)
+        target = device_for(device, tensors.values()).target
+        return bind(self.schema, tensors, request.fusion, target, _new_dtypes(request))
 
     def explain(self, problem: Problem) -> tuple[Refusal, ...]:
         """For each variant, in priority order, why it refuses the problem."""
@@ -221,7 +222,7 @@ class Operator:
         """The plan of a call: the one that is kept, or a new one. where: the device, and a variant's id or None."""
         signatures = tuple((name, tensor.signature) for name, tensor in tensors.items())
         leaf_signatures = tuple(tensor.signature for tensor in _tensors_of(leaves))
-        wanted = tuple((name, output.order) for name, output in request.outputs.items())
+        wanted = tuple((name, output.order, output.dtype) for name, output in request.outputs.items())
         key = (where, fusion_key(request.fusion), signatures, leaf_signatures, wanted)
         plan = self._plans.get(key)
         if plan is None:
@@ -239,7 +240,7 @@ class Operator:
         where: tuple[Device, str | None],
     ) -> _Plan:
         device, variant_id = where
-        problem = bind(self.schema, tensors, request.fusion, device.target)
+        problem = bind(self.schema, tensors, request.fusion, device.target, _new_dtypes(request))
         fields = problem.field_values
         _check_leaf_extents(request.fusion, leaves, self._family.extents(fields))
         new_outputs = []
@@ -250,7 +251,7 @@ class Operator:
                     dim: fields[name] for dim, name in zip(output.order, arg.dims, strict=True) if dim is not None
                 }
                 shape = tuple(extents[dim] for dim in range(len(extents)))
-                new_outputs.append(_NewOutput(name, shape, _output_dtype(self.schema, arg, tensors)))
+                new_outputs.append(_NewOutput(name, shape, output.dtype or _output_dtype(self.schema, arg, tensors)))
         values = ((arg.name, arg.default_value(fields)) for arg in self.schema.args)
         defaults = {name: value for name, value in values if value is not None}
         variant = self.select(problem, variant_id)
@@ -278,6 +279,12 @@ def _given_tensors(request: Request) -> dict[str, TensorView]:
         if output.given is not None:
             tensors[name] = output.view(output.given)
     return tensors
+
+
+def _new_dtypes(request: Request) -> dict[str, str]:
+    """Element types of the outputs to allocate that have one of their own."""
+    outputs = request.outputs.items()
+    return {name: output.dtype for name, output in outputs if output.given is None and output.dtype is not None}
 
 
 def _function(path: str) -> Callable[..., None] | None:

@@ -54,10 +54,17 @@ class Problem:
         return " ".join(words)
 
 
-def bind(schema: FamilySchema, tensors: Mapping[str, TensorView], fusion: Fusion | None, target: Target) -> Problem:
+def bind(
+    schema: FamilySchema,
+    tensors: Mapping[str, TensorView],
+    fusion: Fusion | None,
+    target: Target,
+    new_dtypes: Mapping[str, str] | None = None,
+) -> Problem:
     """The problem that the tensors (by the schema's argument names) pose on a target.
 
     An output that is not among the tensors is one that is still to be allocated, or an optional one that is not wanted.
+    new_dtypes: element types of outputs to allocate, by name, where they are not those of the inputs.
 
     Raises: ArgumentError or ArgumentTypeError naming the user's argument, what it got and what it wants.
     """
@@ -77,6 +84,8 @@ def bind(schema: FamilySchema, tensors: Mapping[str, TensorView], fusion: Fusion
                 fields[f"transposed.{arg.name}"] = int(_is_transposed(arg, tensor))
             if arg.has_pitch:
                 fields[f"pitch.{arg.name}"] = tensor.strides[_pitch_dim(arg, tensor)]
+        elif new_dtypes is not None and arg.name in new_dtypes:
+            fields[f"dtype.{arg.dtype_symbol}"] = dtypes.dtype(new_dtypes[arg.name]).number
     scalars = {arg.name for arg in schema.args if arg.kind != "tensor"}
     for rule in schema.checks:
         failure = None if rule.field in scalars else rule.failure(fields)

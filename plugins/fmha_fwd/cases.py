@@ -11,7 +11,7 @@ from __future__ import annotations
 import enum
 import itertools
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -20,7 +20,8 @@ import numpy.typing as npt
 from opdeck.core import dtypes
 from opdeck.core.fusion import AttentionFusion, Causal, Residual
 from opdeck.core.variant import Variant, fusion_slug
-from opdeck.plugins.fmha_fwd import reference
+from opdeck.plugins.fmha_fwd import reference, spec
+from opdeck.plugins.fmha_fwd.variants import SCALES
 
 Array = npt.NDArray[Any]
 
@@ -32,6 +33,14 @@ class Values(enum.Enum):
     PEAKED = "peaked"  # logits of standard deviation 3
     KEY_MEANS = "key_means"  # v has a mean a key: a weight on the wrong key shows
     STRUCTURED = "structured"  # one-hot q and k, v tells its key, head and column: a swapped index shows
+
+
+class Scaled(enum.Enum):
+    """Which scales are given besides softmax_scale."""
+
+    NOT = "not"
+    BY_NUMBERS = "by_numbers"
+    BY_HEAD = "by_head"  # arrays (N, Hk)
 
 
 class View(enum.Enum):
@@ -121,11 +130,15 @@ class Case:
     view: View = View.COMPACT
     lengths: Lengths = Lengths()
     scheduling: Scheduling = Scheduling()
+    scaled: Scaled = Scaled.NOT
+    out_dtype: str = ""
+    """Of O; "": that of a new array."""
 
     @property
     def id(self) -> str:
         words = [self.dtype, self.shape, fusion_slug(self.fusion), self.values.value, self.view.value, self.lengths]
-        words.append(self.scheduling)
+        words += [self.scheduling, self.out_dtype]
+        words.append("" if self.scaled is Scaled.NOT else f"scaled_{self.scaled.value}")
         return "-".join(filter(None, map(str, words)))
 
     @property
@@ -133,6 +146,18 @@ class Case:
         """Extent of dim 0 of k and v, before they are cut into pages."""
         is_paged = self.lengths.page_rows is not None and self.lengths.used_k is not None
         return len(self.lengths.used_k or ()) if is_paged else self.shape.b
+
+    @property
+    def o_dtype(self) -> dtypes.DType:
+        """Of O."""
+        return dtypes.dtype(self.out_dtype or spec.OUT_DTYPES.get(self.dtype, (self.dtype,))[0])
+
+    @property
+    def tolerances(self) -> tuple[dtypes.Tolerance, dtypes.Tolerance]:
+        """Of O, whose error is that of its coarsest type, and of LSE."""
+        coarsest = min(dtypes.dtype(self.dtype), self.o_dtype, key=lambda row: row.bits)
+        assert coarsest.tolerance is not None
+        return coarsest.tolerance, LSE_TOLERANCE
 
     def sequences(self) -> list[tuple[int, int]]:
         """(sq, sk) of each."""
@@ -152,17 +177,25 @@ class Inputs:
     o: Array
     lse: Array
     lengths: dict[str, Array]
+    scales: dict[str, Any] = field(default_factory=dict)
 
-    def arguments(self) -> dict[str, Array]:
+    @property
+    def options(self) -> dict[str, Any]:
+        """Arguments of the call besides, which the oracle must know."""
+        return self.lengths | self.scales
+
+    def arguments(self) -> dict[str, Any]:
         """Those of a call that writes into o and lse."""
         arrays = {"q": self.q, "k": self.k, "v": self.v, "out": self.o, "lse": self.lse}
         packed = {"q", "k", "v", "out", "lse"} if "cu_seqlens_q" in self.lengths else set()
         if "block_table" in self.lengths:
             packed -= {"k", "v"}
-        return {name: array[0] if name in packed else array for name, array in arrays.items()} | self.lengths
+        return {name: array[0] if name in packed else array for name, array in arrays.items()} | self.options
 
 
 DTYPES = ("bf16", "fp16")
+# LSE is in fp32 whatever the inputs are.
+LSE_TOLERANCE = dtypes.Tolerance(max_abs=1e-2, mean_abs=1e-3, relative=np.inf)
 FAR_ELEMS = (1 << 31) + 4096
 
 BOTTOM_RIGHT, TOP_LEFT = Causal(), Causal(align="top_left")
@@ -285,6 +318,7 @@ def varlen_cases() -> Iterator[Case]:
 
 
 MLA_DIMS = (192, 128)
+FP8_VALUES = (Values.NORMAL, Values.KEY_MEANS, Values.STRUCTURED)
 
 
 def head_dim_cases() -> Iterator[Case]:
@@ -296,10 +330,29 @@ def head_dim_cases() -> Iterator[Case]:
     yield from (Case(Shape(1, 2, 1, 257, 140, *MLA_DIMS), mask, values=Values.STRUCTURED) for mask in MASKS)
 
 
-def mla_cases() -> Iterator[Case]:
-    """The rows varlen 00..22 of example 77 as its MLA forward program has them, for every dtype."""
+def fp8_cases() -> Iterator[Case]:
+    """Elements of 8 bits, scales, and outputs of each type that they may have."""
+    ragged = Shape(2, 2, 1, 257, 300, 128)
+    packed, lengths = _packed(2, 1, 64, (130, 0, 300, 1), (257, 70, 0, 129), spare_rows=9)
+    yield from (Case(ragged, mask, "fp8_e4m3", values=values) for mask in MASKS for values in FP8_VALUES)
+    yield Case(ragged, BOTTOM_RIGHT, "fp8_e4m3", view=View.PADDED, scaled=Scaled.BY_HEAD)
+    yield from (Case(packed, mask, "fp8_e4m3", Values.PEAKED, lengths=lengths) for mask in (None, BOTTOM_RIGHT))
+    for scheduling in (Scheduling(), Scheduling("persistent", 2)):
+        yield Case(packed, None, "fp8_e4m3", lengths=lengths, scheduling=scheduling, scaled=Scaled.BY_HEAD)
+    yield Case(ragged, None, "fp8_e4m3", Values.PEAKED, scaled=Scaled.BY_NUMBERS, out_dtype="fp8_e4m3")
+    yield Case(replace(ragged, d=32), BOTTOM_RIGHT, "fp8_e5m2", Values.KEY_MEANS, out_dtype="fp16")
+    yield Case(replace(ragged, d=MLA_DIMS[0], dv=MLA_DIMS[1]), None, "fp8_e4m3", Values.KEY_MEANS)
+    # Other types take the scales too.
+    yield Case(ragged, BOTTOM_RIGHT, scaled=Scaled.BY_HEAD)
+    yield Case(packed, None, "fp16", lengths=lengths, scaled=Scaled.BY_NUMBERS)
+
+
+def full_cases() -> Iterator[Case]:
+    """The rows of example 77's forward program in fp8, and varlen 00..22 as its MLA forward program has them."""
+    yield from (replace(case, dtype="fp8_e4m3") for case in example_77() if case.dtype == "bf16")
+    yield from (replace(case, dtype="fp8_e4m3") for case in example_77_varlen())
     d, d_v = MLA_DIMS
-    for case, dtype in itertools.product(example_77_varlen(), DTYPES):
+    for case, dtype in itertools.product(example_77_varlen(), (*DTYPES, "fp8_e4m3")):
         yield replace(case, dtype=dtype, shape=replace(case.shape, d=d, dv=d_v))
 
 
@@ -338,15 +391,27 @@ def persistent_cases() -> Iterator[Case]:
 def make_inputs(case: Case, seed: int) -> Inputs:
     """The arrays of a case."""
     shape, element = case.shape, dtypes.dtype(case.dtype).numpy
-    q, k, v = (array.astype(element) for array in _values(case, np.random.default_rng(seed)))
+    rng = np.random.default_rng(seed)
+    q, k, v = (reference.saturated(array, element) for array in _values(case, rng))
     q, k, v = _unused_as_nan(case, q, k, v)
     q, k, v = (
         _packed_qkv(q, k, v) if case.view is View.PACKED_QKV else (_placed(array, case.view) for array in (q, k, v))
     )
-    o = _placed(np.full((shape.b, shape.sq, shape.hq, shape.d_v), np.nan).astype(element), case.view)
+    o = _placed(np.full((shape.b, shape.sq, shape.hq, shape.d_v), np.nan).astype(case.o_dtype.numpy), case.view)
     lse = np.full((shape.b, shape.hq, shape.sq), np.nan, np.float32)
     k, v, tables = in_pages(k, v, case.lengths, seed)
-    return Inputs(q, k, v, o, lse, case.lengths.arrays() | tables)
+    return Inputs(q, k, v, o, lse, case.lengths.arrays() | tables, _scales(case, rng))
+
+
+def _scales(case: Case, rng: np.random.Generator) -> dict[str, Any]:
+    """Those of a case, not far from 1."""
+    if case.scaled is Scaled.NOT:
+        return {}
+    shape = (len(case.sequences()), case.shape.hk)
+    by_head = {name: rng.uniform(0.5, 1.5, shape).astype(np.float32) for name in SCALES}
+    return {"out_scale": 0.75} | (
+        by_head if case.scaled is Scaled.BY_HEAD else {name: float(array.flat[0]) for name, array in by_head.items()}
+    )
 
 
 def in_pages(k: Array, v: Array, lengths: Lengths, seed: int) -> tuple[Array, Array, dict[str, Array]]:
@@ -416,8 +481,8 @@ def _placed(array: Array, view: View) -> Array:
     placed: Array
     if view is View.PADDED:
         b, s, h, d = array.shape
-        buffer = np.full((b + 1, s + 3, h + 1, d + 16), np.nan).astype(array.dtype)
-        placed = buffer[1:, 2 : s + 2, 1:, 8 : d + 8]
+        buffer = np.full((b + 1, s + 3, h + 1, d + 32), np.nan).astype(array.dtype)
+        placed = buffer[1:, 2 : s + 2, 1:, 16 : d + 16]
         placed[...] = array
         return placed
     if view is View.FAR:

@@ -13,7 +13,7 @@ from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import cycle
-from math import inf, prod
+from math import prod
 from typing import Annotated, Any
 
 import numpy as np
@@ -52,7 +52,8 @@ RopeOption = Annotated[int | None, typer.Option("--dr", min=1, help="MLA: rope d
 VarlenOption = Annotated[bool, typer.Option("--varlen", help="Packed sequences: b of q and k rows +10 %, -10 %, ...")]
 VarlenQOption = Annotated[str | None, typer.Option("--varlen-q", help="Packed: queries of each sequence, a:b:...")]
 VarlenKOption = Annotated[str | None, typer.Option("--varlen-k", help="The same for keys. Default: those of queries.")]
-DtypeOption = Annotated[str, typer.Option("--dtype", help="fp16 or bf16.")]
+DtypeOption = Annotated[str, typer.Option("--dtype", help="fp16, bf16, fp8 (fp8_e4m3) or fp8_e5m2.")]
+OutDtypeOption = Annotated[str, typer.Option("--out-dtype", help="Of O. Default: --dtype, bf16 for fp8.")]
 MaskOption = Annotated[
     str,
     typer.Option(
@@ -157,6 +158,7 @@ def run(
     varlen_q: VarlenQOption = None,
     varlen_k: VarlenKOption = None,
     dtype: DtypeOption = "fp16",
+    out_dtype: OutDtypeOption = "",
     mask: MaskOption = "no",
     causal_type: CausalTypeOption = "qbegin",
     init_style: StyleOption = "r",
@@ -179,9 +181,8 @@ def run(
     verbose: VerboseOption = False,
 ) -> None:
     """Attention forward on one problem; verified against the float64 oracle. Exit status 1 when it is wrong."""
-    case = _case(
-        _Sizes(b, h, h_k, q, k, d, dl, dr, varlen, varlen_q, varlen_k), _fusion(mask, causal_type), dtype, seed
-    )
+    sizes = _Sizes(b, h, h_k, q, k, d, dl, dr, varlen, varlen_q, varlen_k)
+    case = _case(sizes, _fusion(mask, causal_type), (dtype, out_dtype), seed)
     fusion = case.fusion
     where = command_device(device, schedule, hazards)
     styles = (init_style_q or init_style, init_style_k or init_style, init_style_v or init_style)
@@ -201,7 +202,7 @@ def run(
     if explore is not None:
         is_right &= print_exploration(where, hazards, explore, lambda device: _outputs(inputs, device, launches))
     if verify:
-        is_right &= _print_errors(done, fusion)
+        is_right &= _print_errors(done, case)
         print("PASS" if is_right else "FAIL")
     if not is_right:
         raise typer.Exit(1)
@@ -220,19 +221,19 @@ def explain(
     varlen_q: VarlenQOption = None,
     varlen_k: VarlenKOption = None,
     dtype: DtypeOption = "fp16",
+    out_dtype: OutDtypeOption = "",
     mask: MaskOption = "no",
     causal_type: CausalTypeOption = "qbegin",
     device: DeviceOption = None,
 ) -> None:
     """For each variant of attention forward: whether it accepts the problem, and if not, why."""
-    case = _case(
-        _Sizes(b, h, h_k, q, k, d, dl, dr, varlen, varlen_q, varlen_k), _fusion(mask, causal_type), dtype, seed=0
-    )
+    sizes = _Sizes(b, h, h_k, q, k, d, dl, dr, varlen, varlen_q, varlen_k)
+    case = _case(sizes, _fusion(mask, causal_type), (dtype, out_dtype), seed=0)
     _print_refusals(_inputs(case, ("n", "n", "n"), seed=0), case.fusion, command_device(device, None, None))
 
 
-def _case(sizes: _Sizes, fusion: AttentionFusion | None, dtype: str, seed: int) -> Case:
-    """The problem that the flags pose; seed: of the run-time arguments of the fusion."""
+def _case(sizes: _Sizes, fusion: AttentionFusion | None, types: tuple[str, str], seed: int) -> Case:
+    """The problem that the flags pose. types: of inputs, and of O ("": the usual one); seed: of the fusion's leaves."""
     shape = _shape(sizes)
     lengths = Lengths()
     if sizes.varlen or sizes.varlen_q or sizes.varlen_k:
@@ -248,7 +249,10 @@ def _case(sizes: _Sizes, fusion: AttentionFusion | None, dtype: str, seed: int) 
                 raise ArgumentError(name, f"{num} sequences", f"{len(q)}")
         lengths = Lengths(q, k)
         shape = replace(shape, b=1, sq=sum(q), sk=sum(k))
-    case = Case(shape, None, dtypes.dtype(dtype, "--dtype").name, lengths=lengths)
+    dtype, out_dtype = dtypes.dtype(types[0], "--dtype").name, types[1]
+    if out_dtype:
+        out_dtype = dtypes.dtype(out_dtype, "--out-dtype").name
+    case = Case(shape, None, dtype, lengths=lengths, out_dtype=out_dtype)
     return replace(case, fusion=_sampled(fusion, case, seed))
 
 
@@ -319,11 +323,11 @@ def _inputs(case: Case, styles: tuple[str, str, str], seed: int) -> Inputs:
     query_shape, key_shape = (shape.b, shape.sq, shape.hq, shape.d), (shape.b, shape.sk, shape.hk, shape.d)
     value_shape, output_shape = (*key_shape[:3], shape.d_v), (*query_shape[:3], shape.d_v)
     q, k, v = (
-        _fill(extents, style, rng).astype(element)
+        reference.saturated(_fill(extents, style, rng), element)
         for extents, style in zip((query_shape, key_shape, value_shape), styles, strict=True)
     )
     lse = np.full((shape.b, shape.hq, shape.sq), np.nan, np.float32)
-    return Inputs(q, k, v, np.full(output_shape, np.nan).astype(element), lse, case.lengths.arrays())
+    return Inputs(q, k, v, np.full(output_shape, np.nan).astype(case.o_dtype.numpy), lse, case.lengths.arrays())
 
 
 def _fill(extents: tuple[int, ...], style: str, rng: np.random.Generator) -> Array:
@@ -427,19 +431,17 @@ def _print_profile(variant: Variant, profile: Profile) -> None:
             print_table(*item)
 
 
-def _print_errors(done: _Run, fusion: AttentionFusion | None) -> bool:
+def _print_errors(done: _Run, case: Case) -> bool:
     """Prints how far the results are from the oracle's; whether they are within the tolerances."""
     inputs = done.inputs
     scale = inputs.q.shape[3] ** -0.5
-    o, lse = reference.forward(inputs.q, inputs.k, inputs.v, fusion, scale, inputs.lengths)
-    row = dtypes.by_numpy_name(inputs.q.dtype.name)
-    assert row is not None
-    assert row.tolerance is not None
-    o_errors, lse_errors = compare(done.o, o), compare(done.lse, lse)
-    _print_error("O", o_errors, row.tolerance)
-    lse_tolerance = replace(row.tolerance, relative=inf)
-    _print_error("LSE", lse_errors, lse_tolerance)
-    return o_errors.within(row.tolerance) and lse_errors.within(lse_tolerance)
+    want = reference.forward(inputs.q, inputs.k, inputs.v, case.fusion, scale, inputs.options)
+    is_right = True
+    for name, got, wanted, tolerance in zip(("O", "LSE"), (done.o, done.lse), want, case.tolerances, strict=True):
+        errors = compare(got, wanted)
+        _print_error(name, errors, tolerance)
+        is_right &= errors.within(tolerance)
+    return is_right
 
 
 def _print_error(name: str, errors: Errors, tolerance: dtypes.Tolerance) -> None:

@@ -11,12 +11,13 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
+import ml_dtypes
 import numpy as np
 import numpy.typing as npt
 
 from opdeck.core.fusion import AttentionFusion, Coords, Residual
 from opdeck.core.variant import Variant
-from opdeck.plugins.fmha_fwd.variants import LENGTHS
+from opdeck.plugins.fmha_fwd.variants import SCALES
 
 MAX_SCORE_ELEMS = 1 << 22
 
@@ -63,25 +64,31 @@ def forward(
     v: Array,
     fusion: AttentionFusion | None,
     softmax_scale: float,
-    lengths: Mapping[str, Array] | None = None,
+    options: Mapping[str, Any] | None = None,
 ) -> tuple[Array, Array]:
     """O (B, Sq, Hq, Dv) and LSE (B, Hq, Sq), both float64, of q (B, Sq, Hq, D), k (B, Sk, Hk, D), v (B, Sk, Hk, Dv).
 
     A row without a visible key has O = 0 and LSE = -inf, or that of its sink; one that is in no sequence has NaN.
-    lengths: as in sequences, and the block_table of k and v that are pages.
+    options: arguments of the call besides: lengths as in sequences, and the block_table of k and v that are pages;
+    q_scale, k_scale, v_scale, numbers or arrays that broadcast to (N, Hk); out_scale.
     """
-    lengths = lengths or {}
-    if "block_table" in lengths:
-        k, v = (gathered(tensor, lengths["block_table"]) for tensor in (k, v))
+    options = options or {}
+    if "block_table" in options:
+        k, v = (gathered(tensor, options["block_table"]) for tensor in (k, v))
     batch, num_q, num_q_heads, _ = q.shape
     o = np.full((batch, num_q, num_q_heads, v.shape[3]), np.nan)
     lse = np.full((batch, num_q_heads, num_q), np.nan)
     mask = Residual() if fusion is None else fusion
-    for seq, at in enumerate(sequences(q, k, lengths)):
+    all_sequences = sequences(q, k, options)
+    shape = (len(all_sequences), k.shape[2])
+    scales = {name: np.broadcast_to(np.float64(options.get(name, 1.0)), shape) for name in SCALES}
+    for seq, at in enumerate(all_sequences):
         for h in range(num_q_heads):
             head = h // (num_q_heads // v.shape[2])
-            queries = q[at.batch, at.q, h].astype(np.float64) * softmax_scale
+            q_scale, k_scale, v_scale = (scales[name][seq, head] for name in SCALES)
+            queries = q[at.batch, at.q, h].astype(np.float64) * (softmax_scale * q_scale * k_scale)
             keys, values = (tensor[at.batch_k, at.k, head].astype(np.float64) for tensor in (k, v))
+            values = values * (v_scale * options.get("out_scale", 1.0))
             o[at.batch, at.q, h], lse[at.batch, h, at.q] = _head(queries, keys, values, (mask, seq, h))
     return o, lse
 
@@ -115,6 +122,15 @@ def softmax_times(scores: Array, values: Array, sink: float = -np.inf) -> tuple[
     return weights @ values / np.where(row_sum == 0.0, 1.0, row_sum), lse[:, 0]
 
 
+def saturated(values: Array, element: Any) -> Array:
+    """The values rounded to an element type; to an fp8, as kernels do, those beyond its range to its largest number."""
+    if np.dtype(element).itemsize == 1:
+        largest = float(ml_dtypes.finfo(element).max)
+        values = np.clip(values, -largest, largest)
+    rounded: Array = values.astype(element)
+    return rounded
+
+
 def make(variant: Variant) -> Callable[..., None]:
     """The factory of the reference rows: an entry that the CPU device calls with numpy views of the arguments."""
     return _run
@@ -123,9 +139,9 @@ def make(variant: Variant) -> Callable[..., None]:
 def _run(tensors: Mapping[str, Array], scalars: Mapping[str, float], fusion: AttentionFusion | None) -> None:
     """Writes tensors["o"] and, where wanted, tensors["lse"], rounded to their types."""
     q, k, v = tensors["q"], tensors["k"], tensors["v"]
-    lengths = {name: tensors[name] for name in LENGTHS if name in tensors}
-    o, lse = forward(q, k, v, fusion, scalars["softmax_scale"], lengths)
-    for at in sequences(q, k, lengths):
-        tensors["o"][at.batch, at.q] = o[at.batch, at.q].astype(tensors["o"].dtype)
+    options: dict[str, Any] = {**tensors, "out_scale": scalars["out_scale"]}
+    o, lse = forward(q, k, v, fusion, scalars["softmax_scale"], options)
+    for at in sequences(q, k, options):
+        tensors["o"][at.batch, at.q] = saturated(o[at.batch, at.q], tensors["o"].dtype)
         if "lse" in tensors:
             tensors["lse"][at.batch, :, at.q] = lse[at.batch, :, at.q]

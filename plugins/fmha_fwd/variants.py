@@ -6,8 +6,9 @@ Who calls it: plugin.py. A new head dim, dtype or arch is one entry of a table h
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from opdeck.core import dtypes
 from opdeck.core.arch import CPU, arch
@@ -15,26 +16,31 @@ from opdeck.core.fusion import AttentionFusion, Bias, Causal, Fusion, Mask
 from opdeck.core.schema import Rule
 from opdeck.core.variant import Variant, fusion_slug
 
-DTYPES = ("fp16", "bf16")
+DTYPES = ("fp16", "bf16", "fp8_e4m3", "fp8_e5m2")
 LENGTHS = ("cu_seqlens_q", "cu_seqlens_k", "seqused_q", "seqused_k", "block_table")
 """Arguments that say which rows are a sequence's."""
+SCALES = ("q_scale", "k_scale", "v_scale")
 FUSIONS: tuple[Fusion | None, ...] = (None, Causal(), Causal(align="top_left"))
 Dims = tuple[int, int]
 """Head dims of Q and K, and of V and O."""
+Types = tuple[str, str]
+"""Element types of Q, K and V, and of O."""
 
 
 @dataclass(frozen=True)
 class Kernel:
-    """A kernel source: for which archs, with which config for each pair of head dims, and which fusions it can run.
+    """A kernel source: for which archs, with which types, with which config for each pair of head dims, and which
+    fusions it can run.
 
     score_config: what the config has instead for fusions that are more than a mask. default_dims: those of the
-    rows that packs hold unasked, by element type. schedule: as ids say it, "" for one block a CTA.
+    rows that packs hold unasked, by types. schedule: as ids say it, "" for one block a CTA.
     """
 
     factory: str
     archs: tuple[str, ...]
+    types: tuple[Types, ...]
     config_by_dims: Mapping[Dims, Mapping[str, int | str]]
-    default_dims: Mapping[str, tuple[Dims, ...]]
+    default_dims: Mapping[Types, tuple[Dims, ...]]
     accept: tuple[Rule, ...] = ()
     fusion_type: type[Fusion] = Fusion
     score_config: Mapping[str, int | str] = field(default_factory=dict)
@@ -48,7 +54,6 @@ _BLACKWELL: dict[str, int | str] = {
     "correction_regs": 88,
     "other_regs": 40,
     "p_head_elems": 96,
-    "rescale_threshold_log2": 8,
     "schedule": "individual",
 }
 # sm_100a: MUFU is the bottleneck, so a part of exp2 runs on the FMA pipe. sm_103a has twice the MUFU rate and loads
@@ -56,64 +61,77 @@ _BLACKWELL: dict[str, int | str] = {
 # Registers that no kernel spills with: masks with run-time arguments need more where their tile ranges are computed, in
 # all warps; score functions and sinks more in the correction.
 _SCORE_REGS = {"correction_regs": 96, "other_regs": 32}
-_SM100 = _BLACKWELL | {"exp2_poly_elems": 4, "row_max_by_load": 0}
-_SM103 = _BLACKWELL | {"exp2_poly_elems": 0, "row_max_by_load": 1}
-_STAGES: Mapping[Dims, Mapping[str, int]] = {
+_BLACKWELL_ARCHS: Mapping[str, Mapping[str, int]] = {
+    "sm_100a": {"exp2_poly_elems": 4, "row_max_by_load": 0},
+    "sm_103a": {"exp2_poly_elems": 0, "row_max_by_load": 1},
+}
+_16_BIT: Mapping[str, int] = {"rescale_threshold_log2": 8, "p_scale_log2": 0}
+# P of e4m3 uses its range up to 2^8, which leaves no room to grow. With 4 and 4 instead, rows that one key dominates
+# have twice the error: that key's P is rounded too.
+_8_BIT: Mapping[str, int] = {"rescale_threshold_log2": 0, "p_scale_log2": 8}
+_STAGES_16_BIT: Mapping[Dims, Mapping[str, int]] = {
     (32, 32): {"k_stages": 4, "v_stages": 4},
     (64, 64): {"k_stages": 4, "v_stages": 4},
     (96, 96): {"k_stages": 3, "v_stages": 3},
     (128, 128): {"k_stages": 2, "v_stages": 2},
     (192, 128): {"k_stages": 2, "v_stages": 1},
 }
-# Persistent kernels have a buffer for O besides.
-_PERSISTENT_STAGES: Mapping[Dims, Mapping[str, int | str]] = {
-    dims: {**_STAGES[dims], "schedule": "persistent"} for dims in ((32, 32), (64, 64), (96, 96), (128, 128))
+# Persistent kernels have a buffer for O besides, which leaves no room for (192, 128).
+_PERSISTENT_16_BIT = {dims: stages for dims, stages in _STAGES_16_BIT.items() if dims != (192, 128)}
+_STAGES_8_BIT: Mapping[Dims, Mapping[str, int]] = {
+    (32, 32): {"k_stages": 4, "v_stages": 4},
+    (64, 64): {"k_stages": 4, "v_stages": 4},
+    (96, 96): {"k_stages": 4, "v_stages": 4},
+    (128, 128): {"k_stages": 4, "v_stages": 4},
+    (192, 128): {"k_stages": 3, "v_stages": 3},
 }
+_TYPES_16_BIT: tuple[Types, ...] = (("fp16", "fp16"), ("bf16", "bf16"))
+_TYPES_8_BIT: tuple[Types, ...] = tuple(itertools.product(("fp8_e4m3", "fp8_e5m2"), ("bf16", "fp16", "fp8_e4m3")))
 # Continuous integration compiles each of these rows for each arch and fusion.
-_BLACKWELL_DEFAULTS: Mapping[str, tuple[Dims, ...]] = {
-    "fp16": ((64, 64), (128, 128)),
-    "bf16": ((32, 32), (64, 64), (128, 128), (192, 128)),
+_BLACKWELL_DEFAULTS: Mapping[Types, tuple[Dims, ...]] = {
+    ("fp16", "fp16"): ((64, 64), (128, 128)),
+    ("bf16", "bf16"): ((32, 32), (64, 64), (128, 128), (192, 128)),
+    ("fp8_e4m3", "bf16"): ((128, 128),),
 }
 # TMA loads tiles of 128 keys, each from one page.
 _WHOLE_TILE_PAGES = (Rule("sk", "multiple_of", (128,), when=("has.block_table", 1)),)
+
+
+def _blackwell(
+    arch_name: str, types: tuple[Types, ...], config: Mapping[str, int], stages: Mapping[Dims, Mapping[str, int]]
+) -> Kernel:
+    common = {**_BLACKWELL, **_BLACKWELL_ARCHS[arch_name], **config}
+    return Kernel(
+        factory="opdeck.plugins.fmha_fwd.sm100.kernel:make",
+        archs=(arch_name,),
+        types=types,
+        config_by_dims={dims: {**common, **of_dims} for dims, of_dims in stages.items()},
+        default_dims=_BLACKWELL_DEFAULTS,
+        accept=_WHOLE_TILE_PAGES,
+        score_config=_SCORE_REGS,
+    )
+
+
+def _persistent(kernel: Kernel) -> Kernel:
+    config_by_dims = {dims: {**config, "schedule": "persistent"} for dims, config in kernel.config_by_dims.items()}
+    return replace(kernel, config_by_dims=config_by_dims, default_dims={}, schedule="persistent")
+
+
 KERNELS = (
-    Kernel(
-        factory="opdeck.plugins.fmha_fwd.sm100.kernel:make",
-        archs=("sm_100a",),
-        config_by_dims={dims: {**_SM100, **stages} for dims, stages in _STAGES.items()},
-        default_dims=_BLACKWELL_DEFAULTS,
-        accept=_WHOLE_TILE_PAGES,
-        score_config=_SCORE_REGS,
-    ),
-    Kernel(
-        factory="opdeck.plugins.fmha_fwd.sm100.kernel:make",
-        archs=("sm_103a",),
-        config_by_dims={dims: {**_SM103, **stages} for dims, stages in _STAGES.items()},
-        default_dims=_BLACKWELL_DEFAULTS,
-        accept=_WHOLE_TILE_PAGES,
-        score_config=_SCORE_REGS,
-    ),
-    *(
-        Kernel(
-            factory="opdeck.plugins.fmha_fwd.sm100.kernel:make",
-            archs=(arch_name,),
-            config_by_dims={dims: {**config, **stages} for dims, stages in _PERSISTENT_STAGES.items()},
-            default_dims={},
-            accept=_WHOLE_TILE_PAGES,
-            score_config=_SCORE_REGS,
-            schedule="persistent",
-        )
-        for arch_name, config in (("sm_100a", _SM100), ("sm_103a", _SM103))
-    ),
+    *(_blackwell(arch_name, _TYPES_16_BIT, _16_BIT, _STAGES_16_BIT) for arch_name in _BLACKWELL_ARCHS),
+    *(_blackwell(arch_name, _TYPES_8_BIT, _8_BIT, _STAGES_8_BIT) for arch_name in _BLACKWELL_ARCHS),
+    *(_persistent(_blackwell(arch_name, _TYPES_16_BIT, _16_BIT, _PERSISTENT_16_BIT)) for arch_name in _BLACKWELL_ARCHS),
+    *(_persistent(_blackwell(arch_name, _TYPES_8_BIT, _8_BIT, _STAGES_8_BIT)) for arch_name in _BLACKWELL_ARCHS),
     Kernel(
         factory="opdeck.plugins.fmha_fwd.sm90.kernel:make",
         archs=("sm_90a",),
+        types=_TYPES_16_BIT,
         config_by_dims={
             (64, 64): {"tile_m": 128, "tile_n": 128, "kv_stages": 4, "producer_regs": 24, "consumer_regs": 240},
             (128, 128): {"tile_m": 128, "tile_n": 128, "kv_stages": 2, "producer_regs": 24, "consumer_regs": 240},
         },
-        default_dims={dtype: ((64, 64), (128, 128)) for dtype in DTYPES},
-        accept=tuple(Rule(f"has.{name}", "eq", (0,)) for name in LENGTHS),
+        default_dims={types: ((64, 64), (128, 128)) for types in _TYPES_16_BIT},
+        accept=tuple(Rule(f"has.{name}", "eq", (0,)) for name in (*LENGTHS, *SCALES)),
         fusion_type=Mask,
     ),
 )
@@ -123,10 +141,10 @@ REFERENCE_FACTORY = "opdeck.plugins.fmha_fwd.reference:make"
 def rows(fusions: Sequence[Fusion | None]) -> tuple[Variant, ...]:
     """The variants of the given fusions, in priority order; the reference, which serves any head dim, comes last."""
     compiled = [
-        _compiled_row(kernel, arch_name, dtype, dims, fusion)
+        _compiled_row(kernel, arch_name, types, dims, fusion)
         for kernel in KERNELS
         for arch_name in kernel.archs
-        for dtype in DTYPES
+        for types in kernel.types
         for dims in kernel.config_by_dims
         for fusion in fusions
         if fusion is None or (isinstance(fusion, kernel.fusion_type) and not _has_bias(fusion))
@@ -139,22 +157,30 @@ def _has_bias(fusion: Fusion) -> bool:
     return isinstance(fusion, AttentionFusion) and any(isinstance(score, Bias) for score in fusion.scores)
 
 
-def _compiled_row(kernel: Kernel, arch_name: str, dtype: str, dims: Dims, fusion: Fusion | None) -> Variant:
-    d_qk, d_v = dims
+def _compiled_row(kernel: Kernel, arch_name: str, types: Types, dims: Dims, fusion: Fusion | None) -> Variant:
+    (dtype, out_dtype), (d_qk, d_v) = types, dims
+    types_slug = dtype if dtype == out_dtype else f"{dtype}_{out_dtype}"
     dims_slug = f"d{d_qk}" if d_qk == d_v else f"d{d_qk}x{d_v}"
     is_mask = fusion is None or isinstance(fusion, Mask)
-    words = ("fmha_fwd", arch(arch_name).slug, dtype, dims_slug, kernel.schedule, fusion_slug(fusion))
+    words = ("fmha_fwd", arch(arch_name).slug, types_slug, dims_slug, kernel.schedule, fusion_slug(fusion))
     return Variant(
         id="_".join(filter(None, words)),
         family="fmha_fwd",
         arch=arch_name,
         dtype=dtype,
         fusion=fusion,
-        accept=(_dtype_rule(dtype), Rule("dqk", "eq", (d_qk,)), Rule("dv", "eq", (d_v,)), *kernel.accept),
+        accept=(
+            _dtype_rule("T", dtype),
+            _dtype_rule("O", out_dtype),
+            Rule("dqk", "eq", (d_qk,)),
+            Rule("dv", "eq", (d_v,)),
+            *kernel.accept,
+        ),
         config={**kernel.config_by_dims[dims], **({} if is_mask else kernel.score_config)},
         factory=kernel.factory,
         static_dims={"dqk": d_qk, "dv": d_v},
-        in_default_pack=dims in kernel.default_dims.get(dtype, ()),
+        symbol_dtypes={"O": out_dtype},
+        in_default_pack=dims in kernel.default_dims.get(types, ()),
     )
 
 
@@ -165,12 +191,12 @@ def _reference_row(dtype: str, fusion: Fusion | None) -> Variant:
         arch=CPU.name,
         dtype=dtype,
         fusion=fusion,
-        accept=(_dtype_rule(dtype),),
+        accept=(_dtype_rule("T", dtype),),
         config={},
         factory=REFERENCE_FACTORY,
         static_dims={},
     )
 
 
-def _dtype_rule(dtype: str) -> Rule:
-    return Rule("dtype.T", "eq", (dtypes.dtype(dtype).number,))
+def _dtype_rule(symbol: str, dtype: str) -> Rule:
+    return Rule(f"dtype.{symbol}", "eq", (dtypes.dtype(dtype).number,))

@@ -77,7 +77,14 @@ def test_default_rows_are_few_and_all_rows_can_be_asked_for():
 def test_plan_command_counts_what_it_lists():
     runner = CliRunner()
     counted = runner.invoke(cli.app, ["plan", "--family", "fmha_fwd", "--count"])
-    of_two = ["plan", "--arch=sm_100a,sm_103a", "--arch=sm_90a", "--dtype=fp16,bf16", "--family=fmha_fwd", "--count"]
+    of_two = [
+        "plan",
+        "--arch=sm_100a,sm_103a",
+        "--arch=sm_90a",
+        "--dtype=fp16,bf16,fp8_e4m3",
+        "--family=fmha_fwd",
+        "--count",
+    ]
     assert runner.invoke(cli.app, of_two).output == counted.output
     assert counted.exit_code == 0, counted.output
     listed = runner.invoke(cli.app, ["plan", "--family", "fmha_fwd"], terminal_width=200)

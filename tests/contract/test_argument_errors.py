@@ -73,6 +73,16 @@ class Window(IntervalMask):
     name: ClassVar[str] = "test.window"
 
 
+def fp8(**changes: Any) -> dict[str, Any]:
+    """A right call with elements of 8 bits, changed."""
+    call = {name: np.ones(arguments()[name].shape, ml_dtypes.float8_e4m3fn) for name in ("q", "k", "v")}
+    return call | changes
+
+
+def float32(*shape: int) -> np.ndarray:
+    return np.ones(shape, np.float32)
+
+
 def overlapping(step: int) -> dict[str, Any]:
     """q and out in one buffer, out `step` elements behind q."""
     buffer = np.zeros(2 * 2 * 16 * 4 * 64, BF16)
@@ -129,6 +139,25 @@ LENGTHS: list[tuple[dict[str, Any], type[OpdeckError], str]] = [
         ArgumentTypeError,
         "max_seqlen_q: got an argument that fmha_fwd does not have, want no bound",
     ),
+]
+TYPES_AND_SCALES: list[tuple[dict[str, Any], type[OpdeckError], str]] = [
+    (fp8(k=np.ones((2, 24, 2, 64), ml_dtypes.float8_e5m2)), ArgumentTypeError, "k: got dtype fp8_e5m2, want fp8_e4m3"),
+    (fp8(out=np.ones((2, 16, 4, 64), np.float32)), ArgumentTypeError, "out: got dtype fp32, want bf16|fp16|fp8_e4m3"),
+    (fp8(out_dtype="fp16"), ArgumentError, "out_dtype: got 'fp16', want bf16, the dtype of out"),
+    (fp8(out=None, out_dtype="fp32"), ArgumentError, "out_dtype: got 'fp32', want bf16|fp16|fp8_e4m3, for a q of fp8"),
+    (fp8(out=None, out_dtype="half2"), ArgumentError, "out_dtype: got 'half2', want fp16|"),
+    ({"out": None, "out_dtype": "fp16"}, ArgumentError, "out_dtype: got 'fp16', want bf16, the dtype of q"),
+    (fp8(q_scale=float32(2, 4)), ArgumentError, "q_scale: got hk = 4 in shape (2, 4), want hk = 2, as k has"),
+    (fp8(v_scale=float32(3, 2)), ArgumentError, "v_scale: got num_seqs = 3, want b = 2"),
+    (fp8(k_scale=float32(2)), ArgumentError, "k_scale: got 1 dims (2,), want 2 dims (num_seqs, hk)"),
+    (fp8(k_scale=np.ones((2, 2))), ArgumentTypeError, "k_scale: got dtype float64, want"),
+    (fp8(k_scale=np.ones((2, 2), np.float16)), ArgumentTypeError, "k_scale: got dtype fp16, want fp32"),
+    (fp8(q_scale=0), ArgumentError, "q_scale: got 0, want > 0"),
+    (fp8(k_scale=-1.5), ArgumentError, "k_scale: got -1.5, want > 0"),
+    (fp8(v_scale="2"), ArgumentTypeError, "v_scale: got str, want"),
+    (fp8(out_scale="2"), ArgumentTypeError, "out_scale: got '2', want a number"),
+    (fp8(v_scale=float("inf")), ArgumentError, "out_scale: got inf, want a finite number"),
+    (fp8(q_descale=1.0), ArgumentTypeError, "q_descale: got an argument that fmha_fwd does not have, want q_scale"),
 ]
 WRONG: list[tuple[dict[str, Any] | Callable[[], dict[str, Any]], type[OpdeckError], str]] = [
     ({"q": None}, ArgumentTypeError, "q: got NoneType, want a numpy array, a torch tensor"),
@@ -232,9 +261,10 @@ WRONG: list[tuple[dict[str, Any] | Callable[[], dict[str, Any]], type[OpdeckErro
     ({"variant": "fmha"}, ArgumentError, "variant: got 'fmha', want the id of a variant of fmha_fwd"),
     ({"colour": 1}, ArgumentTypeError, "colour: got an argument that fmha_fwd does not have, want one that it has"),
 ]
+ALL_WRONG = WRONG + LENGTHS + TYPES_AND_SCALES
 
 
-@pytest.mark.parametrize(("changes", "kind", "message"), WRONG + LENGTHS, ids=[row[2][:40] for row in WRONG + LENGTHS])
+@pytest.mark.parametrize(("changes", "kind", "message"), ALL_WRONG, ids=[row[2][:40] for row in ALL_WRONG])
 def test_wrong_argument_is_named(changes: Any, kind: type[OpdeckError], message: str) -> None:
     wrong = changes() if callable(changes) else changes
     call = {**arguments(), **wrong}

@@ -19,12 +19,12 @@ def wanted_rows(items: list[pytest.Item]) -> tuple[Variant, ...]:
         params = item.callspec.params if hasattr(item, "callspec") else {}
         if {"arch", "case"} <= params.keys():
             case = params["case"]
-            dims = (case.shape.d, case.shape.d_v)
-            wanted.add((params["arch"], case.dtype, dims, fusion_key(case.fusion), case.scheduling.name))
+            types, dims = (case.dtype, case.o_dtype.name), (case.shape.d, case.shape.d_v)
+            wanted.add((params["arch"], types, dims, fusion_key(case.fusion), case.scheduling.name))
 
     def traits(row: Variant) -> tuple[object, ...]:
-        schedule = row.config.get("schedule", "individual")
-        return row.arch, row.dtype, tuple(row.static_dims.values()), fusion_key(row.fusion), schedule
+        schedule, types = row.config.get("schedule", "individual"), (row.dtype, row.symbol_dtypes.get("O"))
+        return row.arch, types, tuple(row.static_dims.values()), fusion_key(row.fusion), schedule
 
     return tuple(row for row in registry.variants("fmha_fwd") if traits(row) in wanted)
 

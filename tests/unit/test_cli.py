@@ -61,7 +61,8 @@ def test_a_wrong_result_fails(spoilt: str, monkeypatch: pytest.MonkeyPatch) -> N
         ),
         (["--causal-type=left"], "--causal-type: got 'left', want qbegin|qend"),
         (["--dtype=int4"], "--dtype: got 'int4', want fp16|bf16|"),
-        (["--dtype=fp8"], "q: got dtype fp8_e4m3, want fp16|bf16"),
+        (["--dtype=fp32"], "q: got dtype fp32, want fp16|bf16|fp8_e4m3"),
+        (["--out-dtype=bf16"], "out: got dtype bf16, want fp16, the dtype of q"),
         (["--kernel-filter=["], "--kernel-filter: got '[', want a regular expression (unterminated"),
         (["--q=999999999999"], "--d: got a tensor (1, 999999999999, 2, 64), want one of less than 2^36 elements"),
         (["--b=99999999999", "--k=99999999999"], "want one of less than 2^36 elements"),
@@ -108,7 +109,7 @@ def test_defaults_are_those_of_example_77(given: tuple[Any, ...], shape: Shape) 
 
 def test_varlen_splits_rows_unevenly_and_lists_are_taken_as_they_are() -> None:
     def lengths(**flags: Any) -> Lengths:
-        case = commands._case(commands._Sizes(d=64, **flags), None, "bf16", seed=0)
+        case = commands._case(commands._Sizes(d=64, **flags), None, ("bf16", ""), seed=0)
         if case.lengths.q is not None:
             assert (case.shape.b, case.shape.sq, case.shape.sk) == (1, sum(case.lengths.q), sum(case.lengths.k))
         return case.lengths

@@ -29,6 +29,8 @@ if TYPE_CHECKING:
 
 NUM_Q_TILES = 2
 STATS_PER_ROW = 2
+# What P may grow to by the bits of its type: fp16 and e4m3 end at 65504 and 448.
+P_LIMIT_LOG2 = {16: 15, 8: 8}
 SMEM_LIMIT_BYTES = 227 * 1024
 
 
@@ -46,7 +48,7 @@ class Config:
     d_qk: int
     d_v: int
     elem_bits: int
-    """Of Q, K, V and P."""
+    """Of an element of Q, K, V and P."""
     out_bits: int
     """Of an element of O."""
     tile_m: int
@@ -60,6 +62,8 @@ class Config:
     """Columns of P whose P V starts while the softmax works on the others."""
     rescale_threshold_log2: int
     """Growth of a row's maximum, in log2, from which O is rescaled; 0: at every growth."""
+    p_scale_log2: int
+    """log2 of what P and the row sum are multiplied by, to use the range of P's type; O / row sum does not see it."""
     exp2_poly_elems: int
     """Scores of each 32 that take exp2 by polynomial instead of MUFU; even."""
     row_max_by_load: int
@@ -70,8 +74,9 @@ class Config:
     def of(cls, variant: Variant) -> Config:
         d_qk, d_v = variant.static_dims["dqk"], variant.static_dims["dv"]
         elem_bits = dtypes.dtype(variant.dtype).bits
+        out_bits = dtypes.dtype(variant.symbol_dtypes["O"]).bits
         tuning: dict[str, Any] = {**variant.config, "schedule": Schedule(variant.config["schedule"])}
-        return cls(d_qk, d_v, elem_bits, out_bits=elem_bits, **tuning)
+        return cls(d_qk, d_v, elem_bits, out_bits, **tuning)
 
     @property
     def block_m(self) -> int:
@@ -179,9 +184,10 @@ class Config:
             raise ValueError(f"tile: ({self.tile_m}, {self.tile_n}), want 128 rows and a multiple of 32 keys")
         if self.p_head_elems % 32 or not 0 < self.p_head_elems < self.tile_n:
             raise ValueError(f"p_head_elems: {self.p_head_elems}, want a multiple of 32 inside (0, {self.tile_n})")
-        if not 0 <= self.rescale_threshold_log2 <= 15:
-            # P grows to 2 to this power, and 2^16 is no fp16.
-            raise ValueError(f"rescale_threshold_log2: {self.rescale_threshold_log2}, want 0..15")
+        limit_log2 = P_LIMIT_LOG2[self.elem_bits] - self.p_scale_log2
+        if not 0 <= self.rescale_threshold_log2 <= limit_log2:
+            # P grows to 2 to the power of the sum.
+            raise ValueError(f"rescale_threshold_log2: {self.rescale_threshold_log2}, want 0..{limit_log2}")
         if self.exp2_poly_elems % 2 or not 0 <= self.exp2_poly_elems <= 32:
             raise ValueError(f"exp2_poly_elems: {self.exp2_poly_elems}, want an even count in 0..32")
         self.topology.check()

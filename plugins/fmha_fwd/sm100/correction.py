@@ -18,6 +18,7 @@ from cutlass import Float32, Int32
 from opdeck.core.kernels.pipelines import Slot, lane_slot, ring_slot, tmem_after_wait, tmem_before_signal
 from opdeck.core.kernels.tmem_tile import RowChunks, tmem_tensor
 from opdeck.plugins.fmha_fwd.sm100.config import NUM_Q_TILES, Config
+from opdeck.plugins.fmha_fwd.sm100.scales import RowScales
 from opdeck.plugins.fmha_fwd.sm100.work import LaneUses, TileRange, Uses, Work, span
 
 LN2 = 0.6931471805599453
@@ -44,14 +45,14 @@ class CorrectionPort:
 class CorrectionRole:
     """Runs in one warpgroup."""
 
-    def __init__(self, config: Config, port: CorrectionPort, fusion: Any, dtype: Any) -> None:
+    def __init__(self, config: Config, port: CorrectionPort, fusion: Any, out_dtype: Any) -> None:
         self.config = config
         self.port = port
         self.fusion = fusion
-        self.dtype = dtype
+        self.out_dtype = out_dtype
 
     @cute.jit
-    def run(self, work: Work, scale_log2: Float32, uses: Uses) -> Uses:
+    def run(self, work: Work, scales: RowScales, uses: Uses) -> Uses:
         first = work.tile_range(self.fusion, self.config, 0)
         second = work.tile_range(self.fusion, self.config, 1)
         begin, end = span(first, second)
@@ -61,7 +62,7 @@ class CorrectionRole:
             self.follow(0, first, tile, uses.first)
             self.follow(1, second, tile, uses.second)
         for tile_idx in cutlass.range(NUM_Q_TILES, unroll=1):
-            self.finish(work, tile_idx, scale_log2, uses.lane(tile_idx))
+            self.finish(work, tile_idx, scales, uses.lane(tile_idx))
         return uses.after(first, second)
 
     @cute.jit
@@ -107,8 +108,8 @@ class CorrectionRole:
         self.port.o_edge.consumer_release(slot)
 
     @cute.jit
-    def finish(self, work: Work, tile_idx: Int32, scale_log2: Float32, uses: LaneUses) -> None:
-        """O / row_sum to shared memory in the output type, and LSE = ln(row_sum) + row_max * softmax_scale."""
+    def finish(self, work: Work, tile_idx: Int32, scales: RowScales, uses: LaneUses) -> None:
+        """O / row_sum and its scale to shared memory in the output type, and LSE = ln(row_sum) + row_max * scale."""
         count = work.tile_range(self.fusion, self.config, tile_idx).count
         self.receive(tile_idx, uses.stats + count)
         row_sum = self.port.stats[0, self.port.row, tile_idx]
@@ -122,7 +123,7 @@ class CorrectionRole:
             o_slot = lane_slot(tile_idx, uses.tiles + count - 1)
             self.port.o_edge.consumer_wait(o_slot)
             tmem_after_wait()
-            self.stage_scaled(tile_idx, out_slot, inverse)
+            self.stage_scaled(tile_idx, out_slot, inverse * scales.out)
             tmem_before_signal()
             self.port.o_edge.consumer_release(o_slot)
         else:
@@ -130,7 +131,7 @@ class CorrectionRole:
             self.stage_zeros(out_slot)
         cute.arch.fence_view_async_shared()
         self.port.out_edge.producer_commit(out_slot)
-        self.store_lse(work, tile_idx, (row_sum, row_max), scale_log2)
+        self.store_lse(work, tile_idx, (row_sum, row_max), scales.log2)
 
     @cute.jit
     def stage_scaled(self, tile_idx: Int32, slot: Slot, factor: Float32) -> None:
@@ -152,9 +153,9 @@ class CorrectionRole:
     @cute.jit
     def stage_chunk(self, values: cute.Tensor, slot: Slot, col: int) -> None:
         """One chunk of a row of O to shared memory, 16 bytes at a time."""
-        elems = cute.make_rmem_tensor(values.layout, self.dtype)
-        elems.store(values.load().to(self.dtype))
-        elems_per_store = 128 // self.dtype.width
+        elems = cute.make_rmem_tensor(values.layout, self.out_dtype)
+        elems.store(values.load().to(self.out_dtype))
+        elems_per_store = 128 // self.out_dtype.width
         out = cute.local_tile(self.port.o_smem[None, None, slot.index], (1, elems_per_store), (self.port.row, None))
         for i in cutlass.range_constexpr(cute.size(values) // elems_per_store):
             part = cute.make_tensor(elems.iterator + i * elems_per_store, cute.make_layout((1, elems_per_store)))
@@ -166,7 +167,7 @@ class CorrectionRole:
         q = work.q_tile(tile_idx) * self.config.tile_m + self.port.row
         out = self.port.lse
         if out.iterator.toint() != 0 and q < work.sq:
-            log2_sum = cute.math.log2(row_sum, fastmath=True) + row_max * scale_log2
+            log2_sum = cute.math.log2(row_sum, fastmath=True) + row_max * scale_log2 - float(self.config.p_scale_log2)
             lse = cutlass.select_(row_sum == 0.0, -Float32.inf, log2_sum * LN2)
             out[work.q_rows.batch, work.head, work.q_rows.begin + q] = lse
 

@@ -4,7 +4,7 @@
 Called by: the variant rows of the family, through `make`.
 Source: FlashAttention-4's pipeline: two query tiles of 128 rows a CTA take turns, so that the tensor pipe works for one
 while a softmax warpgroup works on the other; S and P share tensor memory; rescaling is lazy.
-Limits: fp16 and bf16, D = Dv in {32, 64, 96, 128}; any Sq, Sk >= 0; Hq a multiple of Hk; softmax_scale > 0;
+Limits: fp16, bf16, e4m3 and e5m2, Dv <= 128; any Sq, Sk >= 0; Hq a multiple of Hk; softmax_scale > 0;
 ceil(Sq / 256) * Hq * B < 2^31, packed (ceil(T / 256) + num_seqs) * Hq < 2^31; one CTA an SM (it takes all of tensor
 memory).
 """
@@ -30,27 +30,27 @@ from opdeck.plugins.fmha_fwd.sm100.config import NUM_Q_TILES, STATS_PER_ROW, Con
 from opdeck.plugins.fmha_fwd.sm100.correction import CorrectionPort, CorrectionRole
 from opdeck.plugins.fmha_fwd.sm100.load import LoadPort, LoadRole, TmaTile
 from opdeck.plugins.fmha_fwd.sm100.mma import MmaPort, MmaRole
-from opdeck.plugins.fmha_fwd.sm100.operands import Mmas, TensorMaps, make_mmas, make_tensor_maps
+from opdeck.plugins.fmha_fwd.sm100.operands import Elements, Mmas, TensorMaps, make_mmas, make_tensor_maps
+from opdeck.plugins.fmha_fwd.sm100.scales import ElementScales, Scales
 from opdeck.plugins.fmha_fwd.sm100.sequences import Sequences
-from opdeck.plugins.fmha_fwd.sm100.softmax import Scales, SoftmaxPort, SoftmaxRole
+from opdeck.plugins.fmha_fwd.sm100.softmax import SoftmaxPort, SoftmaxRole
 from opdeck.plugins.fmha_fwd.sm100.store import StorePort, StoreRole
 from opdeck.plugins.fmha_fwd.sm100.tail import TailPort, TailRole
 from opdeck.plugins.fmha_fwd.sm100.work import LaneUses, Uses, Work
-from opdeck.plugins.fmha_fwd.variants import LENGTHS
+from opdeck.plugins.fmha_fwd.variants import LENGTHS, SCALES
 
 SMEM_ALIGN_BYTES = 1024
 CORRECTION_BARRIER_ID = 1
-DTYPES = {"fp16": cutlass.Float16, "bf16": cutlass.BFloat16}
 
 
 def make(variant: Variant) -> Callable[..., None]:
-    """The @cute.jit entry of a variant: entry(q, k, v, o, lse, softmax_scale, *lengths, max_ctas, *leaves, stream).
+    """The @cute.jit entry of a variant, of the arguments of SCHEMA, leaves and a stream.
 
     Raises: ValueError when the variant's configuration could not run.
     """
     config = Config.of(variant)
     config.check()
-    fmha = FmhaForward(config, DTYPES[variant.dtype], Residual() if variant.fusion is None else variant.fusion)
+    fmha = FmhaForward(config, Elements.of(variant), Residual() if variant.fusion is None else variant.fusion)
 
     @cute.kernel
     def kernel(maps: TensorMaps, outputs: Outputs, sequences: Sequences, scalars: Scalars, leaves: Any) -> None:
@@ -59,11 +59,13 @@ def make(variant: Variant) -> Callable[..., None]:
     @cute.jit
     def entry(q, k, v, o, lse, softmax_scale, *rest):  # type: ignore[no-untyped-def]
         sequences = Sequences(*rest[: len(LENGTHS)])
-        max_ctas, *leaves, stream = rest[len(LENGTHS) :]
-        maps = make_tensor_maps(make_mmas(config, fmha.dtype), q, k, v, o)
+        max_ctas, *others = rest[len(LENGTHS) :]
+        element_scales = ElementScales(*others[: len(SCALES) + 1])
+        *leaves, stream = others[len(SCALES) + 1 :]
+        maps = make_tensor_maps(make_mmas(config, fmha.elements), q, k, v, o)
         num_k_rows = sequences.num_k_rows(k.shape[1])
         num_q_blocks = sequences.num_q_blocks(q.shape[1], config.block_m)
-        scales = Scales.of(fmha.fusion, softmax_scale)
+        scales = Scales.of(fmha.fusion, softmax_scale, element_scales)
         scalars = Scalars(scales, num_k_rows, num_q_blocks, fmha.section_heads(q, k, num_k_rows))
         num_ctas = num_q_blocks * Int32(q.shape[2]) * Int32(q.shape[0])
         if cutlass.const_expr(config.schedule is not Schedule.INDIVIDUAL):
@@ -90,8 +92,8 @@ class Outputs:
 
 @dataclass(frozen=True)
 class Scalars:
-    """Scales of scores; rows of K that a sequence may have, which the tensor maps do not tell; blocks of a head and
-    batch entry; heads of a schedule section."""
+    """Scales; rows of K that a sequence may have, which the tensor maps do not tell; blocks of a head and batch entry;
+    heads of a schedule section."""
 
     scales: Scales
     num_k_rows: Int32
@@ -128,9 +130,9 @@ class Cta:
 class FmhaForward:
     """What the host function and the kernel of one variant share."""
 
-    def __init__(self, config: Config, dtype: Any, fusion: Any) -> None:
+    def __init__(self, config: Config, elements: Elements, fusion: Any) -> None:
         self.config = config
-        self.dtype = dtype
+        self.elements = elements
         self.fusion = fusion
 
     def section_heads(self, q: cute.Tensor, k: cute.Tensor, num_k_rows: Int32) -> Int32:
@@ -170,7 +172,7 @@ class FmhaForward:
     def run_roles(self, operands: Operands, blocks: Any) -> None:
         """Shared memory, barriers and tensor memory, then each warp runs its role on each of the CTA's blocks."""
         config, roles = self.config, self.config.roles
-        mmas = make_mmas(config, self.dtype)
+        mmas = make_mmas(config, self.elements)
         storage = SmemAllocator().allocate(self.storage_type())
         warp_idx = cute.arch.make_warp_uniform(cute.arch.warp_idx())
         edges = make_pipelines(config.topology, storage.barriers.data_ptr())
@@ -260,7 +262,7 @@ class FmhaForward:
         p_first = mmas.pv.make_fragment_A(cute.make_tensor(tmem_base, mmas.p_layout.outer))[None, None, None, 0]
 
         def p_tensor(name: str) -> cute.Tensor:
-            base = cute.recast_ptr(tmem_base + tmem.offset(name), dtype=self.dtype)
+            base = cute.recast_ptr(tmem_base + tmem.offset(name), dtype=self.elements.p)
             return cute.make_tensor(base, p_first.layout)
 
         return MmaPort(
@@ -303,8 +305,8 @@ class FmhaForward:
             p_tail_edge=cta.edges["p_tail"],
             stats_edge=cta.edges["stats"],
         )
-        role = SoftmaxRole(config, port, operands.fusion_of(work), self.dtype)
-        return role.run(work, operands.scales, uses)
+        role = SoftmaxRole(config, port, operands.fusion_of(work), self.elements.p)
+        return role.run(work, operands.scales.of_scores(work), uses)
 
     @cute.jit
     def run_correction(self, cta: Cta, operands: Operands, work: Work, uses: Uses) -> Uses:
@@ -319,8 +321,8 @@ class FmhaForward:
             o_edge=cta.edges["o"],
             out_edge=cta.edges["out"],
         )
-        role = CorrectionRole(config, port, operands.fusion_of(work), self.dtype)
-        return role.run(work, operands.scales.log2, uses)
+        role = CorrectionRole(config, port, operands.fusion_of(work), self.elements.out)
+        return role.run(work, operands.scales.of_rows(work), uses)
 
     @cute.jit
     def free_tmem(self, cta: Cta) -> None:
@@ -342,13 +344,13 @@ class FmhaForward:
         """Shared memory of Q, and of the stages of K and V."""
         mmas, storage = cta.mmas, cta.storage
         return (
-            storage.q_and_o.get_tensor(mmas.q_layout.outer, mmas.q_layout.inner, self.dtype),
-            storage.k.get_tensor(mmas.k_layout.outer, mmas.k_layout.inner, self.dtype),
-            storage.v.get_tensor(mmas.v_layout.outer, mmas.v_layout.inner, self.dtype),
+            storage.q_and_o.get_tensor(mmas.q_layout.outer, mmas.q_layout.inner, self.elements.qkv),
+            storage.k.get_tensor(mmas.k_layout.outer, mmas.k_layout.inner, self.elements.qkv),
+            storage.v.get_tensor(mmas.v_layout.outer, mmas.v_layout.inner, self.elements.qkv),
         )
 
     def o_buffer(self, cta: Cta) -> cute.Tensor:
         """O (128, Dv, stage). In the buffers of Q it waits for no one: no S is computed from Q any more."""
         layout = cta.mmas.o_layout
         first = cta.storage.q_and_o.data_ptr() + self.config.o_offset_bytes
-        return cute.make_tensor(cute.recast_ptr(first, layout.inner, self.dtype), layout.outer)
+        return cute.make_tensor(cute.recast_ptr(first, layout.inner, self.elements.out), layout.outer)

@@ -11,6 +11,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
+import cutlass
 import cutlass.cute as cute
 import cutlass.utils as utils
 from cutlass import Float32, Int32
@@ -18,10 +19,17 @@ from cutlass.cute.nvgpu import OperandMajorMode, cpasync, tcgen05
 from cutlass.utils import blackwell_helpers as sm100_utils
 
 from opdeck.core.fusion.intmath import max_
+from opdeck.core.variant import Variant
 from opdeck.plugins.fmha_fwd.sm100.config import NUM_Q_TILES, Config
 
 CTA_GROUP = tcgen05.CtaGroup.ONE
 NO_CLUSTER = (1, 1, 1, 1)
+ELEMENTS = {
+    "fp16": cutlass.Float16,
+    "bf16": cutlass.BFloat16,
+    "fp8_e4m3": cutlass.Float8E4M3FN,
+    "fp8_e5m2": cutlass.Float8E5M2,
+}
 
 
 @dataclass(frozen=True)
@@ -39,13 +47,29 @@ class Mmas:
     o_layout: Any
 
 
-def make_mmas(config: Config, dtype: Any) -> Mmas:
+@dataclass(frozen=True)
+class Elements:
+    """Types of the elements of Q, K and V, of P and of O."""
+
+    qkv: Any
+    p: Any
+    out: Any
+
+    @staticmethod
+    def of(variant: Variant) -> Elements:
+        qkv, out = ELEMENTS[variant.dtype], ELEMENTS[variant.symbol_dtypes["O"]]
+        # P is rounded finer than e5m2 would.
+        return Elements(qkv, cutlass.Float8E4M3FN if qkv.width == 8 else qkv, out)
+
+
+def make_mmas(config: Config, elements: Elements) -> Mmas:
+    dtype = elements.qkv
     qk_tiler = (config.tile_m, config.tile_n, config.d_qk)
     pv_tiler = (config.tile_m, config.d_v, config.tile_n)
     k_major, mn_major = OperandMajorMode.K, OperandMajorMode.MN
     qk = sm100_utils.make_trivial_tiled_mma(dtype, dtype, k_major, k_major, Float32, CTA_GROUP, qk_tiler[:2])
     pv = sm100_utils.make_trivial_tiled_mma(
-        dtype, dtype, k_major, mn_major, Float32, CTA_GROUP, pv_tiler[:2], tcgen05.OperandSource.TMEM
+        elements.p, dtype, k_major, mn_major, Float32, CTA_GROUP, pv_tiler[:2], tcgen05.OperandSource.TMEM
     )
     return Mmas(
         qk=qk,
@@ -57,12 +81,12 @@ def make_mmas(config: Config, dtype: Any) -> Mmas:
         ),
         k_layout=sm100_utils.make_smem_layout_b(qk, qk_tiler, dtype, config.k_stages),
         v_layout=sm100_utils.make_smem_layout_b(pv, pv_tiler, dtype, config.v_stages),
-        p_layout=sm100_utils.make_smem_layout_a(pv, pv_tiler, dtype, 1),
+        p_layout=sm100_utils.make_smem_layout_a(pv, pv_tiler, elements.p, 1),
         o_layout=_in_slots(
-            sm100_utils.make_smem_layout_epi(dtype, utils.LayoutEnum.ROW_MAJOR, pv_tiler[:2], 1),
+            sm100_utils.make_smem_layout_epi(elements.out, utils.LayoutEnum.ROW_MAJOR, pv_tiler[:2], 1),
             config.o_stages,
             config.o_slot_bytes,
-            dtype,
+            elements.out,
         ),
     )
 

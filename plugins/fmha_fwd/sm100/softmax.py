@@ -7,13 +7,13 @@ exponent moves only when the row maximum grew by more than rescale_threshold_log
 of O. P and the row sum are then up to 2^t larger than with the true maximum, which does not overflow. It does cost
 precision on peaked rows: the P of a dominant key is exactly 1 with the true maximum, else rounded like any other.
 Emulator, sm_103a, 2026-11-30, bf16, q x 3, d 64 and 128, 4 seeds: max |dO| 8.5e-3..1.40e-2 with t = 8, 7.6e-3..8.8e-3
-with t = 0; ||dO||/||O|| 1.90e-3..2.04e-3 against 1.76e-3..1.79e-3.
+with t = 0; ||dO||/||O|| 1.90e-3..2.04e-3 against 1.76e-3..1.79e-3. In e4m3 the cost is larger: sm_100a, q x 3, d 128,
+max |dO| 7.1e-2 with t = 4 and P x 2^4, 3.2e-2 with t = 0 and P x 2^8, so 8-bit kernels rescale at every growth.
 Domain: softmax_scale > 0. A row that sees no key ends with row_max -inf and row_sum 0, or with those of its sink.
 """
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 from typing import Any
 
@@ -21,23 +21,22 @@ import cutlass
 import cutlass.cute as cute
 from cutlass import Float32, Int32
 
-from opdeck.core.fusion.base import AttentionFusion, Coords
+from opdeck.core.fusion.base import Coords
 from opdeck.core.kernels.masking import apply_mask, apply_scores
 from opdeck.core.kernels.pipelines import lane_slot, tmem_after_wait, tmem_before_signal
 from opdeck.core.kernels.tmem_tile import RowChunks, RowChunksWithMax
 from opdeck.plugins.fmha_fwd.sm100.config import Config
 from opdeck.plugins.fmha_fwd.sm100.exp2 import exp2_chunk
+from opdeck.plugins.fmha_fwd.sm100.scales import LOG2_E, ScoreScales
 from opdeck.plugins.fmha_fwd.sm100.work import LaneUses, Work
 
-LOG2_E = math.log2(math.e)
 CHUNK_COLS = 32
-WORDS_PER_CHUNK = CHUNK_COLS // 2
 
 
 @dataclass(frozen=True)
 class SoftmaxPort:
-    """A thread's row `row` of query tile `tile_idx`. S (128, tile_n) f32 and P (128, tile_n / 2) words of two lie over
-    each other in tensor memory; stats (2, 128) f32 in shared memory."""
+    """A thread's row `row` of query tile `tile_idx`. S (128, tile_n) f32 and P (128, tile_n), in words of two or four,
+    lie over each other in tensor memory; stats (2, 128) f32 in shared memory."""
 
     tile_idx: Int32
     row: Int32
@@ -47,21 +46,6 @@ class SoftmaxPort:
     scores_edge: Any
     p_tail_edge: Any
     stats_edge: Any
-
-
-@dataclass(frozen=True)
-class Scales:
-    """logit: what S is multiplied by before score functions run; None where there are none, and masks run on S itself.
-    log2: what the exponents of 2 take, softmax_scale * log2(e), or log2(e) of logits."""
-
-    logit: Float32 | None
-    log2: Float32
-
-    @staticmethod
-    def of(fusion: AttentionFusion, softmax_scale: Float32) -> Scales:
-        if fusion.scores:
-            return Scales(softmax_scale, Float32(LOG2_E))
-        return Scales(None, softmax_scale * LOG2_E)
 
 
 @dataclass(frozen=True)
@@ -88,14 +72,15 @@ class TileUse:
 class SoftmaxRole:
     """Runs in both softmax warpgroups, on the same code; which query tile a thread works on is in its port."""
 
-    def __init__(self, config: Config, port: SoftmaxPort, fusion: Any, dtype: Any) -> None:
+    def __init__(self, config: Config, port: SoftmaxPort, fusion: Any, p_dtype: Any) -> None:
         self.config = config
         self.port = port
         self.fusion = fusion
-        self.dtype = dtype
+        self.p_dtype = p_dtype
+        self.elems_per_word = 32 // p_dtype.width
 
     @cute.jit
-    def run(self, work: Work, scales: Scales, uses: LaneUses) -> LaneUses:
+    def run(self, work: Work, scales: ScoreScales, uses: LaneUses) -> LaneUses:
         tiles = work.tile_range(self.fusion, self.config, self.port.tile_idx)
         q = work.q_tile(self.port.tile_idx) * self.config.tile_m + self.port.row
         row_max, row_sum = self.start(scales)
@@ -125,16 +110,16 @@ class SoftmaxRole:
         self.send_stats(TileUse.of(uses, tiles.count), (row_sum, row_max))
         return uses.after(tiles)
 
-    def start(self, scales: Scales) -> tuple[Float32, Float32]:
+    def start(self, scales: ScoreScales) -> tuple[Float32, Float32]:
         """(row_max, row_sum) before the first key: those of the sink, which is like a key seen before all others."""
         if not self.fusion.sinks:
             return -Float32.inf, Float32(0.0)
         logit = Float32(self.fusion.sinks[0].logit)
-        row_sum = cutlass.select_(logit == -Float32.inf, Float32(0.0), Float32(1.0))
+        row_sum = cutlass.select_(logit == -Float32.inf, Float32(0.0), Float32(2.0**self.config.p_scale_log2))
         return logit * LOG2_E / scales.log2, row_sum
 
     @cute.jit
-    def load_full_tile(self, use: TileUse, coords: Coords, scales: Scales) -> tuple[cute.Tensor, Float32]:
+    def load_full_tile(self, use: TileUse, coords: Coords, scales: ScoreScales) -> tuple[cute.Tensor, Float32]:
         """Scores of a tile without masked elements, and the maximum of the row."""
         if cutlass.const_expr(self.fusion.scores):
             scores = self.load_scores(use)
@@ -193,18 +178,22 @@ class SoftmaxRole:
         factor = cute.math.exp2((row_max - new_max) * scale_log2, fastmath=True)
         factor = cutlass.select_(grew, factor, Float32(1.0))
         self.send_stats(use, (factor,))
-        offset = cutlass.select_(new_max == -Float32.inf, Float32(0.0), -new_max * scale_log2)
+        offset = -new_max * scale_log2
+        if cutlass.const_expr(self.config.p_scale_log2 != 0):
+            offset = offset + float(self.config.p_scale_log2)
+        offset = cutlass.select_(new_max == -Float32.inf, Float32(0.0), offset)
         partial = (row_sum * factor, Float32(0.0))
-        words = cute.make_rmem_tensor(cute.make_layout(WORDS_PER_CHUNK), Float32)
-        chunks = RowChunks(self.port.p, WORDS_PER_CHUNK, self.port.row)
+        words_per_chunk = CHUNK_COLS // self.elems_per_word
+        words = cute.make_rmem_tensor(cute.make_layout(words_per_chunk), Float32)
+        chunks = RowChunks(self.port.p, words_per_chunk, self.port.row)
         for col in cutlass.range_constexpr(0, self.config.tile_n, CHUNK_COLS):
             chunk = columns(scores, col, CHUNK_COLS)
             exp2_chunk(chunk, scale_log2, offset, exp2.num_poly_elems)
             for i in cutlass.range_constexpr(0, CHUNK_COLS, 2):
                 partial = cute.arch.add_packed_f32x2(partial, (chunk[i], chunk[i + 1]))
-            elems = cute.make_tensor(cute.recast_ptr(words.iterator, dtype=self.dtype), cute.make_layout(CHUNK_COLS))
-            elems.store(chunk.load().to(self.dtype))
-            chunks.store(words, col // 2)
+            elems = cute.make_tensor(cute.recast_ptr(words.iterator, dtype=self.p_dtype), cute.make_layout(CHUNK_COLS))
+            elems.store(chunk.load().to(self.p_dtype))
+            chunks.store(words, col // self.elems_per_word)
             if cutlass.const_expr(col + CHUNK_COLS == self.config.p_head_elems):
                 cute.arch.fence_view_async_tmem_store()
                 tmem_before_signal()

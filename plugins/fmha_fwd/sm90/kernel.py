@@ -33,16 +33,16 @@ from opdeck.plugins.fmha_fwd.sm90.operands import Operands, TmaTile
 from opdeck.plugins.fmha_fwd.sm90.softmax import OnlineSoftmax, rows_of
 from opdeck.plugins.fmha_fwd.sm90.store import StorePort, StoreRole
 from opdeck.plugins.fmha_fwd.sm90.work import Sizes, Work
-from opdeck.plugins.fmha_fwd.variants import LENGTHS
+from opdeck.plugins.fmha_fwd.variants import LENGTHS, SCALES
 
 DTYPES = {"fp16": cutlass.Float16, "bf16": cutlass.BFloat16}
 
 
 def make(variant: Variant) -> Any:
-    """The @cute.jit entry of a variant: entry(q, k, v, o, lse, softmax_scale, *lengths, max_ctas, *leaves, stream).
+    """The @cute.jit entry of a variant, of the arguments of SCHEMA, leaves and a stream.
 
-    The lengths (LENGTHS) are those of sequences, and absent: the rows accept no problem that has any. max_ctas is for
-    persistent kernels, which this is not.
+    The lengths (LENGTHS) and the scales of elements (SCALES) are absent: the rows accept no problem that has any.
+    max_ctas is for persistent kernels, which this is not.
 
     Raises: ValueError when the variant's config could not run; ArgumentTypeError when its fusion is no Mask.
     """
@@ -54,17 +54,19 @@ def make(variant: Variant) -> Any:
     cta = Cta(config, Operands(config, DTYPES[variant.dtype]))
 
     @cute.kernel
-    def kernel(maps: Any, lse: cute.Tensor, softmax_scale: Float32, section_heads: Int32, leaves: Any) -> None:
-        cta.run(maps, lse, softmax_scale, section_heads, fusion.with_leaves(leaves))
+    def kernel(maps: Any, lse: cute.Tensor, scales: Scales, section_heads: Int32, leaves: Any) -> None:
+        cta.run(maps, lse, scales, section_heads, fusion.with_leaves(leaves))
 
     @cute.jit
     def entry(q: Any, k: Any, v: Any, o: Any, lse: Any, softmax_scale: Any, *rest: Any) -> None:
-        _, *leaves, stream = rest[len(LENGTHS) :]
+        _, *others = rest[len(LENGTHS) :]
+        out_scale, *leaves, stream = others[len(SCALES) :]
         (batch, sq, num_heads, _), (_, sk, num_kv_heads, _) = q.shape, k.shape
         kv_head_bytes = sk * (2 * config.head_dim * ELEM_BYTES)
         # Never more than there are, so that 32 bits hold every product of the schedule.
         section_heads = min_(heads_per_section(kv_head_bytes, num_heads // num_kv_heads), num_heads * batch)
-        kernel(cta.operands.tensor_maps(q, k, v, o), lse, softmax_scale, Int32(section_heads), leaves).launch(
+        scales = Scales(softmax_scale, out_scale)
+        kernel(cta.operands.tensor_maps(q, k, v, o), lse, scales, Int32(section_heads), leaves).launch(
             grid=(ceil_div(sq, config.tile_m) * num_heads * batch, 1, 1),
             block=(config.roles.num_threads, 1, 1),
             stream=stream,
@@ -77,6 +79,14 @@ def make(variant: Variant) -> Any:
 
 
 @dataclass(frozen=True)
+class Scales:
+    """What S is multiplied by, and O before it is rounded."""
+
+    softmax: Float32
+    out: Float32
+
+
+@dataclass(frozen=True)
 class Cta:
     """The kernel body of one variant."""
 
@@ -84,7 +94,7 @@ class Cta:
     operands: Operands
 
     @cute.jit
-    def run(self, maps: Any, lse: cute.Tensor, softmax_scale: Float32, section_heads: Int32, fusion: Mask) -> None:
+    def run(self, maps: Any, lse: cute.Tensor, scales: Scales, section_heads: Int32, fusion: Mask) -> None:
         """Find the CTA's work, make its shared memory and pipelines, and give each warpgroup its role."""
         config = self.config
         mQ, mK = maps[0][1], maps[1][1]
@@ -105,19 +115,17 @@ class Cta:
             mask = fusion.at(work.batch, work.head).mask
             port = ConsumerPort(q.smem, k.smem, v.smem, *(edges[name].make_consumer() for name in "qkv"))
             store_port = StorePort(q.smem[None, None, 0], o, lse)
-            self.consume(port, store_port, work, masked_tiles(mask, work.origin, config.tile_n), softmax_scale)
+            self.consume(port, store_port, work, masked_tiles(mask, work.origin, config.tile_n), scales)
 
     @cute.jit
-    def consume(
-        self, port: ConsumerPort, store_port: StorePort, work: Work, mask: TileMask, softmax_scale: Float32
-    ) -> None:
+    def consume(self, port: ConsumerPort, store_port: StorePort, work: Work, mask: TileMask, scales: Scales) -> None:
         """Consumer warpgroups: attend, normalise, store."""
         thread = cute.arch.thread_idx()[0] - self.config.roles["consumer"].first_warp * WARP_THREADS
         mmas = self.operands.tiled_mmas()
         consumer = ConsumerRole.make(port, mmas, self.config, thread)
-        softmax = OnlineSoftmax.start(softmax_scale)
+        softmax = OnlineSoftmax.start(scales.softmax)
         consumer.run(softmax, mask, work.ranges)
-        lse = softmax.finish(rows_of(consumer.acc_o))
+        lse = softmax.finish(rows_of(consumer.acc_o), scales.out)
         store = StoreRole(store_port, thread)
         store.store_output(consumer.acc_o, mmas.pv, work.q_first // WGMMA_M)
         store.store_lse(lse, consumer.coords, work)

@@ -71,14 +71,14 @@ class OnlineSoftmax:
             output[row, None].store(output[row, None].load() * rescale)
 
     @cute.jit
-    def finish(self, output: cute.Tensor) -> cute.Tensor:
-        """Normalise the output rows (2, cols); returns the rows' natural log-sum-exp (2,). No key seen: 0 and -inf."""
+    def finish(self, output: cute.Tensor, out_scale: Float32) -> cute.Tensor:
+        """Normalise and scale the output rows (2, cols); returns their log-sum-exp (2,). No key seen: 0 and -inf."""
         lse = cute.make_rmem_tensor_like(self.row_max)
         for row in cutlass.range_constexpr(ROWS_PER_THREAD):
             total = cute.arch.warp_reduction_sum(self.row_sum[row], threads_in_group=ROW_LANES)
             inverse = Float32(0.0)
             if total != 0.0:
-                inverse = 1.0 / total
+                inverse = out_scale / total
             output[row, None].store(output[row, None].load() * inverse)
             lse[row] = self.row_max[row] * self.softmax_scale + cute.math.log2(total, fastmath=True) * LN_2
         return lse
