@@ -17,7 +17,7 @@ import numpy as np
 
 from opdeck.core import arrays
 from opdeck.core.errors import ArgumentError, OpdeckError
-from opdeck.core.fusion import AttentionFusion, Coords, Extent, Fusion, LeafKind, check_tile_ranges
+from opdeck.core.fusion import Activation, AttentionFusion, Coords, Extent, Fusion, Leaf, LeafKind, check_tile_ranges
 from opdeck.core.fusion.identity import identity
 
 if TYPE_CHECKING:
@@ -30,6 +30,10 @@ EXTENTS = (
     Extent(1, 2, 129, 257),
     Extent(1, 2, 64, 0),
 )
+
+
+# Of an activation: what kernels have tiles for.
+NUMS_OF_COLUMNS = (1, 2, 4)
 
 
 @dataclass(frozen=True)
@@ -53,7 +57,8 @@ def check_plugin(registry: Registry, plugin: str, device: str) -> Iterator[Findi
         want = f"a plugin that offers fusions: {'|'.join(known) or 'there is none'}"
         raise ArgumentError("plugin", repr(plugin), want, left_out)
     for name, fusion in fusions.items():
-        findings = [_finding(name, check, HOST_CHECKS[check], fusion) for check in HOST_CHECKS]
+        checks = ACTIVATION_CHECKS if isinstance(fusion, Activation) else HOST_CHECKS
+        findings = [_finding(name, check, run_check, fusion) for check, run_check in checks.items()]
         yield from findings
         if all(finding.problem is None for finding in findings):
             for family in registry.families():
@@ -84,14 +89,45 @@ def _check_names(fusion: Fusion) -> None:
 def _check_leaves(fusion: Fusion) -> None:
     for extent in EXTENTS:
         for leaf in _sampled(fusion, extent).leaves():
-            if isinstance(leaf.value, LeafKind):
-                raise ArgumentError(leaf.name, "no value from sample()", "one for each leaf")
-            if leaf.kind is LeafKind.TENSOR:
-                tensor = arrays.view(leaf.value, leaf.name)
-                if (tensor.dtype, len(tensor.shape)) != (leaf.dtype, leaf.rank):
-                    got = f"{tensor.dtype} of {len(tensor.shape)} dims from sample()"
-                    raise ArgumentError(leaf.name, got, f"{leaf.dtype} of {leaf.rank}")
-                leaf.check_extents(tensor.shape, extent._asdict())
+            _check_leaf(leaf, extent._asdict())
+
+
+def _check_leaf(leaf: Leaf, extents: Mapping[str, int]) -> None:
+    if isinstance(leaf.value, LeafKind):
+        raise ArgumentError(leaf.name, "no value from sample()", "one for each leaf")
+    if leaf.kind is LeafKind.TENSOR:
+        tensor = arrays.view(leaf.value, leaf.name)
+        if (tensor.dtype, len(tensor.shape)) != (leaf.dtype, leaf.rank):
+            got = f"{tensor.dtype} of {len(tensor.shape)} dims from sample()"
+            raise ArgumentError(leaf.name, got, f"{leaf.dtype} of {leaf.rank}")
+        leaf.check_extents(tensor.shape, extents)
+
+
+def _sampled_activation(fusion: Fusion) -> Activation:
+    assert isinstance(fusion, Activation)
+    return fusion.sample(np.random.default_rng(0))
+
+
+def _check_activation_leaves(fusion: Fusion) -> None:
+    for leaf in _sampled_activation(fusion).leaves():
+        _check_leaf(leaf, {})
+
+
+def _check_activation_reference(fusion: Fusion) -> None:
+    """Each result is made of its own columns alone, and of all of them."""
+    sampled, argument = _sampled_activation(fusion), f"{fusion.canonical_name}.reference"
+    columns = sampled.num_columns
+    if columns not in NUMS_OF_COLUMNS:
+        raise ArgumentError(f"{fusion.canonical_name}.num_columns", columns, "|".join(map(str, NUMS_OF_COLUMNS)))
+    sums = 4.0 * np.random.default_rng(1).standard_normal((3, 16 * columns))
+    got = np.asarray(sampled.reference(sums.copy()))
+    if got.shape != (3, 16):
+        raise ArgumentError(argument, f"shape {got.shape} of sums {sums.shape}", "(3, 16)")
+    for idx in range(16):
+        alone = np.asarray(sampled.reference(sums[:, idx * columns : (idx + 1) * columns].copy()))
+        if not np.allclose(alone[:, 0], got[:, idx], rtol=1e-12):
+            want = f"one of its own {columns} columns alone"
+            raise ArgumentError(argument, f"result {idx} that other columns change", want)
 
 
 def _check_tile_ranges(fusion: Fusion) -> None:
@@ -130,4 +166,10 @@ HOST_CHECKS: Mapping[str, Callable[[Fusion], None]] = {
     "leaves": _check_leaves,
     "tile ranges": _check_tile_ranges,
     "reference": _check_reference,
+}
+
+ACTIVATION_CHECKS: Mapping[str, Callable[[Fusion], None]] = {
+    "name and identity": _check_names,
+    "leaves": _check_activation_leaves,
+    "reference": _check_activation_reference,
 }

@@ -14,7 +14,8 @@ from typing import Any, ClassVar
 import numpy as np
 import numpy.typing as npt
 
-from opdeck.core.fusion.base import Fusion
+from opdeck.core.fusion.base import Fusion, FusionT
+from opdeck.core.fusion.floatmath import select, sigmoid
 
 _GELU_SLOPE = 2.0 * math.sqrt(2.0 / math.pi)
 _GELU_CUBIC = 0.044715
@@ -23,7 +24,7 @@ _GELU_CUBIC = 0.044715
 class Activation(Fusion):
     """A fusion that changes the fp32 sums of a GEMM, element by element or group by group of columns.
 
-    num_columns: neighbouring columns of the sums that one of the result is made of.
+    num_columns: neighbouring columns of the sums that one of the result is made of: 1, 2 or 4.
     relative_error: of a kernel's result against float64, rounding of inputs and output apart.
     """
 
@@ -31,8 +32,16 @@ class Activation(Fusion):
     relative_error: ClassVar[float] = 2.0**-20
 
     def activate(self, *columns: Any) -> Any:
-        """The result of num_columns numbers: arithmetic that runs on numpy arrays and on traced fp32 numbers alike."""
+        """The result of num_columns numbers: arithmetic that runs on numpy arrays and on traced fp32 numbers alike.
+
+        floatmath has the functions for it.
+        """
         raise NotImplementedError(f"{type(self).__qualname__}.activate")
+
+    def sample(self: FusionT, rng: np.random.Generator) -> FusionT:
+        """The same activation with leaf values to try, by default the fields' defaults: for `opdeck check-plugin` and
+        `opdeck run --activation`."""
+        return self.with_defaults()
 
     def reference(self, sums: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
         """The results (..., N / num_columns) of sums (..., N), in numpy."""
@@ -55,28 +64,6 @@ class Activation(Fusion):
             results[idx] = self.activate(*(sums[begin + column] for column in range(self.num_columns)))
 
 
-def _is_on_host(x: Any) -> bool:
-    return isinstance(x, (float, np.generic, np.ndarray))
-
-
-def sigmoid(x: Any) -> Any:
-    """1 / (1 + e^-x), of numpy arrays and of traced numbers; these by ex2.approx and rcp.approx."""
-    if _is_on_host(x):
-        return 1.0 / (1.0 + np.exp(-x))
-    from cutlass import cute
-
-    return cute.arch.rcp_approx(1.0 + cute.arch.exp2(x * -math.log2(math.e)))
-
-
-def positive_part(x: Any) -> Any:
-    """max(x, 0) of numpy arrays and of traced numbers; a NaN stays one."""
-    if _is_on_host(x):
-        return np.maximum(x, 0.0)
-    import cutlass
-
-    return cutlass.select_(x < 0.0, cutlass.Float32(0.0), x)
-
-
 @dataclass(frozen=True)
 class Relu(Activation):
     """max(x, 0)."""
@@ -85,7 +72,7 @@ class Relu(Activation):
     relative_error: ClassVar[float] = 0.0
 
     def activate(self, *columns: Any) -> Any:
-        return positive_part(columns[0])
+        return select(columns[0] < 0.0, 0.0, columns[0])  # a NaN stays one
 
 
 @dataclass(frozen=True)

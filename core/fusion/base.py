@@ -288,6 +288,20 @@ class Fusion:
                 changes[spec.name] = rest.pop(0)
         return self.replace(**changes) if changes else self
 
+    def with_defaults(self: FusionT) -> FusionT:
+        """The same fusion with the defaults of its fields where kinds are in the place of leaf values.
+
+        Raises: ArgumentError naming a leaf that has none.
+        """
+        changes = {}
+        for field in dataclasses.fields(self):  # type: ignore[arg-type]
+            if isinstance(getattr(self, field.name), LeafKind):
+                if field.default is dataclasses.MISSING:
+                    want = f"a method sample(..) of {type(self).__qualname__} that says which"
+                    raise ArgumentError(f"{self.name}.{field.name}", "no value to try", want)
+                changes[field.name] = field.default
+        return self.replace(**changes) if changes else self
+
     def replace(self: FusionT, **changes: Any) -> FusionT:
         """The same fusion with other values in some fields."""
         # Not dataclasses.replace: __post_init__ checks what users give, and traced values are not that.
@@ -315,14 +329,7 @@ class AttentionFusion(Fusion):
         Who calls it: `opdeck check-plugin` and `opdeck run --mask`. A fusion with leaves that have no default
         overrides it.
         """
-        changes = {}
-        for field in dataclasses.fields(self):  # type: ignore[arg-type]
-            if isinstance(getattr(self, field.name), LeafKind):
-                if field.default is dataclasses.MISSING:
-                    want = f"a method sample(extent, rng) of {type(self).__qualname__} that says which"
-                    raise ArgumentError(f"{self.name}.{field.name}", "no value to try", want)
-                changes[field.name] = field.default
-        return self.replace(**changes) if changes else self
+        return self.with_defaults()
 
     def reference(self, scores: npt.NDArray[np.float64], coords: Coords) -> npt.NDArray[np.float64]:
         """What the fusion does to scores, in numpy. coords broadcast to the shape of scores."""

@@ -1,15 +1,16 @@
 # SPDX-License-Identifier: Apache-2.0
 """floatmath.py: functions that mean the same on numpy arrays and on the DSL's traced numbers.
 
-Who calls it: the score functions of fusions. +, -, * and comparisons need no help. Nor does / of what is the same for
+Who calls it: score functions and activations. +, -, * and comparisons need no help. Nor does / of what is the same for
 all logits; for others take `reciprocal`, since an exact division has a slow path that costs registers at every logit.
-Limits: traced, tanh, exp, log and reciprocal are the GPU's approximations (PTX ISA: tanh.approx has a relative error
-of 2^-11, ex2.approx and lg2.approx of about 2^-22, rcp.approx of 2^-23). The DSL is imported only when an operand is
-neither a number nor a numpy value.
+Limits: traced, tanh, exp, log, sigmoid and reciprocal are the GPU's approximations (PTX ISA: tanh.approx has a relative
+error of 2^-11, ex2.approx and lg2.approx of about 2^-22, rcp.approx of 2^-23). The DSL is imported only when an operand
+is neither a number nor a numpy value.
 """
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import numpy as np
@@ -51,6 +52,16 @@ def reciprocal(x: Any) -> Any:
     from cutlass import cute
 
     return cute.arch.rcp_approx(x)
+
+
+def sigmoid(x: Any) -> Any:
+    """1 / (1 + e^-x)."""
+    negated = -x
+    if isinstance(negated, _HOST_TYPES):
+        return 1.0 / (1.0 + np.exp(negated))
+    from cutlass import cute
+
+    return cute.arch.rcp_approx(1.0 + cute.arch.exp2(negated * math.log2(math.e)))
 
 
 def tanh(x: Any) -> Any:

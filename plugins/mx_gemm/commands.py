@@ -180,7 +180,7 @@ def _activation(name: str) -> Activation | None:
     known = {row.canonical_name: row for row in (*FUSIONS, *registry.fusions().values()) if isinstance(row, Activation)}
     if name != "none" and name not in known:
         raise ArgumentError("--activation", repr(name), "|".join(("none", *known)))
-    return known.get(name)
+    return None if name == "none" else known[name].sample(np.random.default_rng(0))
 
 
 def _launch(arguments: dict[str, Any], where: Device) -> tuple[Variant, float]:

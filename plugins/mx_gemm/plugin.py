@@ -16,6 +16,7 @@ MX_GEMM = Family(
     rows=variants.rows,
     fusions=variants.FUSIONS,
     fusion_type=Activation,
+    fusion_check="opdeck.plugins.mx_gemm.check:check_fusion",
     commands={
         "run": "opdeck.plugins.mx_gemm.commands:run",
         "explain": "opdeck.plugins.mx_gemm.commands:explain",

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from opdeck.core.fusion import Activation, Float32Leaf
-from opdeck.core.fusion.activations import positive_part
+from opdeck.core.fusion.floatmath import select
 
 
 @dataclass(frozen=True)
@@ -19,4 +19,4 @@ class Leaky(Activation):
 
     def activate(self, *columns: Any) -> Any:
         x = columns[0]
-        return positive_part(x) - self.slope * positive_part(-x)
+        return select(x < 0.0, self.slope * x, x)

@@ -44,6 +44,10 @@ def test_a_good_plugin_passes(site: Path) -> None:
         checks = [line.removeprefix(f"{fusion}: ") for line in lines if line.startswith(f"{fusion}: ")]
         want = ("name and identity", "leaves", "tile ranges", "reference", "fmha_fwd on emulator:sm_100a")
         assert checks == [f"{check}: ok" for check in want]
+    want = ("name and identity", "leaves", "reference", "mx_gemm on emulator:sm_100a")
+    assert [line for line in lines if "acme.limited_gate" in line] == [
+        f"acme.limited_gate: {check}: ok" for check in want
+    ]
     assert lines[-1] == "PASS"
 
 
@@ -55,6 +59,8 @@ def test_each_fault_of_a_broken_plugin_is_named(site: Path) -> None:
         "acme_broken.short_window: tile ranges: acme_broken.short_window.tile_ranges of q_block 0, sq 1, sk 1: got ",
         "acme_broken.two_meanings: fmha_fwd on emulator:sm_100a: O of the kernel is not that of `reference`: ",
         "acme_broken.no_sample: leaves: acme_broken.no_sample.table: got no value to try, want a method sample(",
+        "acme_broken.two_gates: mx_gemm on emulator:sm_100a: D of the kernel is not that of `reference`: ",
+        "acme_broken.neighbours: reference: acme_broken.neighbours.reference: got result 0 that other columns change",
     ):
         assert line in done.stdout
     assert "short_window: fmha_fwd" not in done.stdout  # its ranges might keep a GPU busy for ever

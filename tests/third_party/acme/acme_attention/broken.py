@@ -6,7 +6,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
-from opdeck.core.fusion import BandMask, LeafKind, Score, TensorLeaf, TileRanges, tensor_leaf
+from opdeck.core.fusion import Activation, BandMask, LeafKind, Score, TensorLeaf, TileRanges, tensor_leaf
+from opdeck.core.fusion.floatmath import exp, sigmoid
 from opdeck.core.hookspecs import hookimpl
 
 
@@ -46,6 +47,36 @@ class NoSample(Score):
 
     def score(self, score, coords):
         return score + self.table[coords.head]
+
+
+@dataclass(frozen=True)
+class TwoGates(Activation):
+    """The reference takes the other column for the gate."""
+
+    name: ClassVar[str] = "acme_broken.two_gates"
+    num_columns: ClassVar[int] = 2
+
+    def activate(self, *columns):
+        gate, value = columns
+        return sigmoid(gate) * value
+
+    def reference(self, sums):
+        return sigmoid(sums[..., 1::2]) * sums[..., ::2]
+
+
+@dataclass(frozen=True)
+class Neighbours(Activation):
+    """A softmax: each result depends on all columns."""
+
+    name: ClassVar[str] = "acme_broken.neighbours"
+
+    def activate(self, *columns):
+        return exp(columns[0]) / exp(columns[0]).sum(axis=-1, keepdims=True)
+
+
+@hookimpl
+def opdeck_activations():
+    return [TwoGates(), Neighbours()]
 
 
 @hookimpl

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""fusions.py: an ALiBi whose penalty grows with the logarithm of the distance, and a soft cap without tanh."""
+"""fusions.py: an ALiBi whose penalty grows with the logarithm of the distance, a soft cap without tanh, and a gate."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from typing import ClassVar
 
 import numpy as np
 
-from opdeck.core.fusion import Float32Leaf, LeafKind, Score, TensorLeaf, tensor_leaf
-from opdeck.core.fusion.floatmath import abs_, log, reciprocal, to_float
+from opdeck.core.fusion import Activation, Float32Leaf, LeafKind, Score, TensorLeaf, tensor_leaf
+from opdeck.core.fusion.floatmath import abs_, log, reciprocal, select, sigmoid, to_float
 from opdeck.core.hookspecs import hookimpl
 
 
@@ -44,6 +44,27 @@ class RationalCap(Score):
 
     def score(self, score, coords):
         return self.limit * score * reciprocal(self.limit + abs_(score))
+
+
+@dataclass(frozen=True)
+class LimitedGate(Activation):
+    """gate * sigmoid(slope * gate) * (value + 1) of columns 2j and 2j + 1, neither beyond the limit."""
+
+    slope: Float32Leaf = 1.702
+    limit: Float32Leaf = 7.0
+
+    name: ClassVar[str] = "acme.limited_gate"
+    num_columns: ClassVar[int] = 2
+
+    def activate(self, *columns):
+        gate, value = (select(x > self.limit, self.limit, x) for x in columns)
+        value = select(value < -self.limit, -self.limit, value)
+        return gate * sigmoid(self.slope * gate) * (value + 1.0)
+
+
+@hookimpl
+def opdeck_activations():
+    return [LimitedGate()]
 
 
 @hookimpl
