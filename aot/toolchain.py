@@ -62,6 +62,14 @@ def compile_options(arch: str, dump_dir: str) -> str:
 
 
 @functools.cache
+def is_complete() -> bool:
+    """Whether kernels can be compiled and linked here."""
+    try:
+        return bool(dsl_version() and c_compiler())
+    except PackError:
+        return False
+
+
 def load_dsl() -> None:
     """Imports the DSL so that it can export for any arch on any machine; call it before the first compile of a process.
 

@@ -212,6 +212,14 @@ class Operator:
             message += f"; nearest: {nearest.variant.id} ({'; '.join(nearest.reasons)})"
         raise Unsupported(message, refusal_lines(refusals))
 
+    def _choose(self, problem: Problem, device: Device, variant_id: str | None) -> Variant:
+        """What `select` says; where that is neither loaded nor can be compiled, the next that accepts and is loaded."""
+        chosen = self.select(problem, variant_id)
+        if variant_id is not None or device.can_launch(chosen):
+            return chosen
+        rows = self.variants((problem.fusion,))
+        return next((row for row in rows if row.accepts(problem) and device.can_launch(row)), chosen)
+
     def _plan(
         self,
         request: Request,
@@ -254,7 +262,7 @@ class Operator:
                 new_outputs.append(_NewOutput(name, shape, output.dtype or _output_dtype(self.schema, arg, tensors)))
         values = ((arg.name, arg.default_value(fields)) for arg in self.schema.args)
         defaults = {name: value for name, value in values if value is not None}
-        variant = self.select(problem, variant_id)
+        variant = self._choose(problem, device, variant_id)
         is_empty = any(rule.failure(fields) is None for rule in self.schema.empty)
         launcher = None if is_empty else device.launcher(self.schema, variant)
         return _Plan(variant, launcher, tuple(new_outputs), defaults)

@@ -74,6 +74,10 @@ class Device(Protocol):
     @property
     def target(self) -> Target: ...
 
+    def can_launch(self, variant: Variant) -> bool:
+        """Whether the variant's kernel is loaded, or could be compiled."""
+        ...
+
     def launcher(self, schema: FamilySchema, variant: Variant) -> Launcher:
         """Gets the variant's kernel: loaded, from the cache, or compiled now."""
         ...

@@ -27,6 +27,9 @@ class CpuDevice:
     memory = "cpu"
     target = Target(CPU.name, num_sms=0)
 
+    def can_launch(self, variant: Variant) -> bool:
+        return True
+
     def launcher(self, schema: FamilySchema, variant: Variant) -> CpuLauncher:
         outputs = tuple(arg.name for arg in schema.args if arg.kind == "tensor" and arg.access != "read")
         return CpuLauncher(variant.make(), outputs)

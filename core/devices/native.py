@@ -72,6 +72,13 @@ class NativeDevice:
         """
         self.check(self._lib.opdeck_ctx_load_pack(self._ctx, os.fsencode(path)))
 
+    def can_launch(self, variant: Variant) -> bool:
+        if variant.id in self._kernels():
+            return True
+        from opdeck.aot import toolchain
+
+        return toolchain.is_complete()
+
     def launcher(self, schema: FamilySchema, variant: Variant) -> NativeLauncher:
         with self._lock:
             if variant.id not in self._kernels():

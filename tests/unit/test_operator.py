@@ -6,13 +6,14 @@ from __future__ import annotations
 import inspect
 import threading
 from collections import Counter
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
 import numpy as np
 import pytest
 
 from opdeck.core import arrays, registry
+from opdeck.core.devices.cpu import CpuDevice
 from opdeck.core.errors import ArgumentError, ArgumentTypeError, Unsupported
 from opdeck.core.family import Family
 from opdeck.core.fusion import Causal, Coords, Int32Leaf, Mask, TensorLeaf, tensor_leaf
@@ -183,6 +184,19 @@ def test_unsupported_gives_each_reason_and_the_nearest_variant(operator: Operato
     assert summary.startswith("fmha_fwd on cpu fusion=causal[align=bottom_right] arch=0 b=2 b_kv=2 dqk=64 dtype.O=bf16")
     nearest = "fmha_fwd_sm100a_bf16_d64_causal_bottom_right (arch: got cpu, want sm_100a)"
     assert summary.endswith(f"none of {len(compiled)} variants accepts it; nearest: {nearest}")
+
+
+def test_without_a_compiler_the_first_accepting_row_that_is_loaded_wins(
+    operator: Operator, inputs: cases.Inputs, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    loaded = operator.select(operator.problem(inputs.q, inputs.k, inputs.v, device="cpu"))
+    better = replace(loaded, id="better")
+    rows = Operator(Family(spec.SCHEMA, spec.call, lambda fusions: (better, loaded), variants.FUSIONS))
+    monkeypatch.setattr(CpuDevice, "can_launch", lambda device, variant: variant.id != "better")
+    rows(inputs.q, inputs.k, inputs.v, device="cpu")
+    assert rows.last_launch.variant == loaded
+    rows(inputs.q, inputs.k, inputs.v, device="cpu", variant="better")
+    assert rows.last_launch.variant == better
 
 
 def test_first_accepting_row_wins(operator: Operator, inputs: cases.Inputs) -> None:
