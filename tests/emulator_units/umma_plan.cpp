@@ -76,7 +76,15 @@ void check_descriptor_fields() {
 void check_shapes() {
   Case c = f16_case();
   c.n = 24;
-  CHECK_ERROR(error_of(c), "N is 24 for M 128");
+  CHECK_EQ(error_of(c), "");
+  CHECK_ERROR(error_of(c, [](UmmaOperands& op) { op.instruction_descriptor &= ~(63u << 17); }), "N is 0");
+  Case bytes = c;
+  bytes.kind = MmaKind::f8f6f4;
+  bytes.a_format = bytes.b_format = NumberFormat::e4m3;
+  bytes.n = 24;
+  CHECK_EQ(error_of(bytes), "");
+  CHECK_ERROR(error_of(bytes, [](UmmaOperands& op) { op.instruction_descriptor |= 1 << 16; }), "want a multiple of 16");
+  c.n = 24;
   c.m = 64;
   CHECK_EQ(error_of(c), "");
   c.n = 128;

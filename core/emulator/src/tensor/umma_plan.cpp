@@ -115,6 +115,14 @@ Error check_modifiers(MmaKind kind, const InstructionDescriptor& d) {
   return check_major(d.b_major, d.b_format);
 }
 
+// What N is a multiple of. Source: PTX ISA, "Matrix Shape"; CuTe DSL's own checks, which let N be 8 beside M 128, as
+// NVIDIA's mixed-input attention uses it, where older releases of the manual ask for 16.
+uint32_t n_step(const UmmaOperands& op, const InstructionDescriptor& d) {
+  if (op.kind == MmaKind::i8) return op.num_ctas == 2 ? 32 : (d.n_cols > 32 ? 16 : 8);
+  const bool wide_cores = d.b_major == Major::mn && container_bytes(d.b_format) == 1;
+  return 8 * op.num_ctas * (wide_cores ? 2 : 1);
+}
+
 Error check_shape(const UmmaOperands& op, const InstructionDescriptor& d) {
   const uint32_t m = d.m_rows, n = d.n_cols;
   if (op.num_ctas != 1 && op.num_ctas != 2) return describe(op.kind, "cta_group", op.num_ctas, "1 or 2");
@@ -123,9 +131,7 @@ Error check_shape(const UmmaOperands& op, const InstructionDescriptor& d) {
     if (is_block_scaled(op.kind) && m != 128) return describe(op.kind, "M under cta_group::1", m, "128");
     if (m != 64 && m != 128) return describe(op.kind, "M under cta_group::1", m, "64 or 128");
   }
-  uint32_t step = op.num_ctas == 2 ? 16 : 8;
-  if (op.num_ctas == 1 && m == 128 && !is_block_scaled(op.kind)) step = 16;
-  if (op.kind == MmaKind::i8) step = op.num_ctas == 2 ? 32 : (n > 32 ? 16 : 8);
+  const uint32_t step = n_step(op, d);
   if (n == 0 || n > 256 || n % step != 0)
     return message("tcgen05.mma.kind::", mma_kind_name(op.kind), ": N is ", n, " for M ", m, " and cta_group ",
                    op.num_ctas, ", want a multiple of ", step, " up to 256");
