@@ -53,7 +53,9 @@ def entry_params(schema: FamilySchema, variant: Variant) -> tuple[Param, ...]:
     for leaf_idx, leaf in enumerate(leaves):
         extents = (None,) * leaf.rank
         kind = LEAF_KINDS[leaf.kind.value]
-        args.append(Param(f"leaf{leaf_idx}", -1 - leaf_idx, kind, leaf.dtype, extents))
+        contiguous_dim = leaf.rank - 1 if leaf.align_bytes > 0 else None
+        name = f"leaf{leaf_idx}"
+        args.append(Param(name, -1 - leaf_idx, kind, leaf.dtype, extents, contiguous_dim, leaf.align_bytes))
     return tuple(args)
 
 

@@ -223,7 +223,8 @@ def _leaf_rows(variant: Variant, arrays: _Arrays) -> list[str]:
                 access=_ACCESS_NUMBERS["read"],
                 rank=leaf.rank,
                 num_dtypes=len(numbers),
-                align_bytes=max(element.bits // 8, 1) if kind == "tensor" else 0,
+                align_bytes=max(element.bits // 8, leaf.align_bytes, 1) if kind == "tensor" else 0,
+                contiguous_last=int(leaf.align_bytes > 0),
                 dtypes=arrays.add_ints("int32_t", numbers),
             )
         )

@@ -23,7 +23,7 @@ from opdeck.core.devices import Device, LaunchArgs, Launcher, device_for
 from opdeck.core.errors import ArgumentError, ArgumentTypeError, Unsupported
 from opdeck.core.family import Family, Request
 from opdeck.core.fusion import Fusion, Leaf, LeafKind
-from opdeck.core.problem import Problem, bind, failed_check
+from opdeck.core.problem import Problem, bind, check_leaf, failed_check
 from opdeck.core.schema import ArgKind, ArgSpec, FamilySchema
 from opdeck.core.variant import Variant, fusion_key
 
@@ -250,7 +250,7 @@ class Operator:
         device, variant_id = where
         problem = bind(self.schema, tensors, request.fusion, device.target, _new_dtypes(request))
         fields = problem.field_values
-        _check_leaf_extents(request.fusion, leaves, self._family.extents(fields))
+        _check_leaves(request.fusion, leaves, self._family.extents(fields))
         new_outputs = []
         for name, output in request.outputs.items():
             if output.given is None:
@@ -346,10 +346,10 @@ def _leaf_value(leaf: Leaf) -> TensorView | float | int:
     return tensor
 
 
-def _check_leaf_extents(fusion: Fusion | None, leaves: tuple[Any, ...], extents: Mapping[str, int]) -> None:
+def _check_leaves(fusion: Fusion | None, leaves: tuple[Any, ...], extents: Mapping[str, int]) -> None:
     for leaf, value in zip(fusion.leaves() if fusion is not None else (), leaves, strict=True):
         if isinstance(value, TensorView):
-            leaf.check_extents(value.shape, extents)
+            check_leaf(leaf, value, extents)
 
 
 def _tensors_of(leaves: tuple[Any, ...]) -> list[TensorView]:

@@ -15,7 +15,7 @@ from opdeck.core import dtypes
 from opdeck.core.arch import arch as arch_row
 from opdeck.core.arrays import TensorView
 from opdeck.core.errors import ArgumentError, ArgumentTypeError
-from opdeck.core.fusion import Fusion
+from opdeck.core.fusion import Fusion, Leaf
 from opdeck.core.schema import ArgSpec, FamilySchema
 from opdeck.core.variant import fusion_name
 
@@ -92,6 +92,17 @@ def bind(
         if failure is not None:
             raise failed_check(failure, bound_by.get(rule.field, rule.field))
     return Problem(schema.name, target.arch, fusion_name(fusion), tuple(sorted(fields.items())), fusion)
+
+
+def check_leaf(leaf: Leaf, tensor: TensorView, extents: Mapping[str, int]) -> None:
+    """Checks a fusion's tensor against the sizes of the problem, and its memory where kernels load it by TMA.
+
+    Raises: ArgumentError.
+    """
+    leaf.check_extents(tensor.shape, extents)
+    if leaf.align_bytes > 0:
+        spec = ArgSpec(leaf.name, "tensor", dims=leaf.dims, align_bytes=leaf.align_bytes, contiguous_last=True)
+        _check_memory(spec, tensor)
 
 
 def failed_check(failure: str, argument: str) -> ArgumentError:

@@ -25,7 +25,7 @@ from opdeck.core.fusion.base import (
 )
 from opdeck.core.fusion.check import check_tile_ranges
 from opdeck.core.fusion.masks import Align, Causal, Document, PrefixLM, Residual, Window
-from opdeck.core.fusion.scores import Alibi, Bias, Sink, Softcap
+from opdeck.core.fusion.scores import Alibi, Bias, Sink, Softcap, TensorScore
 
 __all__ = [
     "Activation",
@@ -55,6 +55,7 @@ __all__ = [
     "Sink",
     "Softcap",
     "TensorLeaf",
+    "TensorScore",
     "Tile",
     "TileRanges",
     "Window",

@@ -48,21 +48,37 @@ Float32Leaf = Annotated[Any, LeafKind.FLOAT32]
 
 
 def tensor_leaf(
-    rank: int | None = None, dtype: str = "fp32", dims: Sequence[str] = (), dtype_field: str | None = None
+    rank: int | None = None,
+    dtype: str = "fp32",
+    dims: Sequence[str] = (),
+    dtype_field: str | None = None,
+    align_bytes: int = 0,
 ) -> Any:
     """Field of a TensorLeaf: its number of dims and its canonical dtype, which the compiled kernel fixes.
 
     dims: what its extents must be, each a field of Extent, a number, or one of those or 1: ("batch|1", "num_heads").
     Then rank need not be given. Extents of which nothing is said are not checked, nor are any in C.
     dtype_field: the static field that holds the dtype, where it is not the same for every instance.
+    align_bytes: of a tensor that TMA loads, 16: of its data and of every stride but the last, which must be 1.
     """
     rank = len(dims) if rank is None else rank
-    return dataclasses.field(metadata={"rank": rank, "dtype": dtype, "dims": tuple(dims), "dtype_field": dtype_field})
+    return dataclasses.field(
+        metadata={
+            "rank": rank,
+            "dtype": dtype,
+            "dims": tuple(dims),
+            "dtype_field": dtype_field,
+            "align_bytes": align_bytes,
+        }
+    )
 
 
 @dataclass(frozen=True)
 class Leaf:
-    """One run-time argument of a fusion. name: "alibi.slopes". rank and dtype are 0 and the scalar's for scalars."""
+    """One run-time argument of a fusion. name: "alibi.slopes". rank and dtype are 0 and the scalar's for scalars.
+
+    align_bytes: 0 for a tensor of any strides.
+    """
 
     name: str
     kind: LeafKind
@@ -70,6 +86,7 @@ class Leaf:
     dtype: str
     value: Any = dataclasses.field(compare=False)
     dims: tuple[str, ...] = ()
+    align_bytes: int = 0
 
     def check_extents(self, shape: Sequence[int], extents: Mapping[str, int]) -> None:
         """Raises: ArgumentError when the tensor is not of `dims`. extents: values of Extent's fields, those known."""
@@ -133,6 +150,7 @@ class FieldSpec(NamedTuple):
     dtype: str = ""
     dims: tuple[str, ...] = ()
     dtype_field: str | None = None
+    align_bytes: int = 0
 
 
 _field_specs_of: dict[type, tuple[FieldSpec, ...]] = {}
@@ -258,7 +276,8 @@ class Fusion:
                 leaves.extend(value.leaves())
             elif spec.leaf_kind is not None and value is not None:
                 dtype = getattr(self, spec.dtype_field) if spec.dtype_field else spec.dtype
-                leaves.append(Leaf(f"{self.name}.{spec.name}", spec.leaf_kind, spec.rank, dtype, value, spec.dims))
+                name = f"{self.name}.{spec.name}"
+                leaves.append(Leaf(name, spec.leaf_kind, spec.rank, dtype, value, spec.dims, spec.align_bytes))
         if len(leaves) > MAX_NUM_LEAVES:
             raise ArgumentError(f"leaves of {self.name}", len(leaves), f"at most {MAX_NUM_LEAVES}")
         return _with_unique_names(leaves)

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import numpy as np
+import numpy.typing as npt
 
 from opdeck.core import dtypes
 from opdeck.core.errors import ArgumentError
@@ -76,14 +77,50 @@ class Softcap(Score):
         return self.cap * tanh(score * (1.0 / self.cap))
 
 
-@dataclass(frozen=True)
-class Bias(Score):
-    """Adds bias[b, h, q, k] to a logit; -inf there hides the key.
+class TensorScore(Score):
+    """A score function of a logit and of its own element of a tensor, which kernels load ahead, tile by tile.
 
-    bias: (B or 1, Hq or 1, Sq or 1, Sk) fp32, fp16 or bf16, any strides. dtype: that of bias, and is taken from it.
+    A subclass has one tensor leaf of dims TENSOR_DIMS and align_bytes 16, and says what becomes of one logit.
     """
 
-    bias: TensorLeaf = tensor_leaf(dims=("batch|1", "num_heads|1", "sq|1", "sk"), dtype_field="dtype")
+    @property
+    def tensor(self) -> Any:
+        """The leaf: (B or 1, Hq or 1, Sq or 1, Sk) fp32, fp16 or bf16; for packed sequences at least the longest's
+        Sq and Sk."""
+        raise NotImplementedError(f"{type(self).__qualname__}.tensor")
+
+    def score_with(self, score: Any, element: Any, coords: Coords) -> Any:
+        """The new logit of query coords.q and key coords.k; element: that of the tensor, as a float."""
+        raise NotImplementedError(f"{type(self).__qualname__}.score_with")
+
+    def apply_score_with(self, scores: Any, elements: Any, coords: Coords) -> None:
+        """Changes registers `scores`, logits of keys coords.k + i, in a kernel; elements[i]: as in score_with."""
+        from cutlass import cute
+
+        for idx in range(cute.size(scores)):
+            scores[idx] = self.score_with(scores[idx], elements[idx], coords._replace(k=coords.k + idx))
+
+    def score(self, score: Any, coords: Coords) -> Any:
+        tensor = self.tensor
+        batch, head, q = (
+            broadcast_index(index, extent)
+            for index, extent in zip((coords.batch, coords.head, coords.q), tensor.shape, strict=False)
+        )
+        return self.score_with(score, to_float(tensor[batch, head, q, min_(coords.k, coords.sk - 1)]), coords)
+
+
+TENSOR_DIMS = ("batch|1", "num_heads|1", "sq|1", "sk")
+
+
+@dataclass(frozen=True)
+class Bias(TensorScore):
+    """Adds bias[b, h, q, k] to a logit; -inf there hides the key.
+
+    bias: (B or 1, Hq or 1, Sq or 1, Sk) fp32, fp16 or bf16, the last stride 1 and the others multiples of 16 bytes.
+    dtype: that of bias, and is taken from it.
+    """
+
+    bias: TensorLeaf = tensor_leaf(dims=TENSOR_DIMS, dtype_field="dtype", align_bytes=16)
     dtype: str = ""
 
     name: ClassVar[str] = "bias"
@@ -96,16 +133,31 @@ class Bias(Score):
         if self.dtype not in self.dtypes:
             raise ArgumentError("Bias.dtype", repr(self.dtype), "|".join(self.dtypes), "that of bias")
 
-    def score(self, score: Any, coords: Coords) -> Any:
-        batch, head, q = (
-            broadcast_index(index, extent)
-            for index, extent in zip((coords.batch, coords.head, coords.q), self.bias.shape, strict=False)
-        )
-        return score + to_float(self.bias[batch, head, q, min_(coords.k, coords.sk - 1)])
+    @property
+    def tensor(self) -> Any:
+        return self.bias
+
+    def score_with(self, score: Any, element: Any, coords: Coords) -> Any:
+        return score + element
+
+    def apply_score_with(self, scores: Any, elements: Any, coords: Coords) -> None:
+        from cutlass import cute
+
+        for idx in range(0, cute.size(scores), 2):
+            pair, addends = (scores[idx], scores[idx + 1]), (elements[idx], elements[idx + 1])
+            scores[idx], scores[idx + 1] = cute.arch.add_packed_f32x2(pair, addends)
 
     def sample(self, extent: Extent, rng: np.random.Generator) -> Bias:
-        shape = (extent.batch, 1, extent.sq, extent.sk)
-        return self.replace(bias=rng.standard_normal(shape).astype(dtypes.dtype(self.dtype).numpy))
+        return self.replace(bias=padded_rows(rng.standard_normal((extent.batch, 1, extent.sq, extent.sk)), self.dtype))
+
+
+def padded_rows(values: npt.NDArray[np.float64], dtype: str) -> npt.NDArray[Any]:
+    """The values as a tensor that a TensorScore takes: of that type, rows starting at multiples of 16 bytes."""
+    rows = dtypes.dtype(dtype)
+    row_elems = -(-values.shape[-1] // 16) * 16
+    padded = np.full((*values.shape[:-1], row_elems), np.nan, rows.numpy)
+    padded[..., : values.shape[-1]] = values
+    return padded[..., : values.shape[-1]]
 
 
 @dataclass(frozen=True)

@@ -8,24 +8,35 @@ on a bit, and no comparison of coordinates. Any other Mask is asked element by e
 
 from __future__ import annotations
 
+from typing import Any
+
 import cutlass
 import cutlass.cute as cute
 from cutlass import Boolean, Float32, Int32, Uint32
 
 from opdeck.core.fusion.base import AttentionFusion, Coords, IntervalMask, Mask
 from opdeck.core.fusion.intmath import clamp, is_static_zero
+from opdeck.core.fusion.scores import TensorScore
 
 WORD_BITS = 32
 
 
 @cute.jit
-def apply_scores(fusion: AttentionFusion, scores: cute.Tensor, coords: Coords, softmax_scale: Float32) -> None:
-    """Makes logits of S and runs the fusion's score functions on them, in order. scores[i] is of key coords.k + i."""
+def apply_scores(
+    fusion: AttentionFusion, scores: cute.Tensor, coords: Coords, softmax_scale: Float32, with_tensor: Any
+) -> None:
+    """Makes logits of S and runs the fusion's score functions on them, in order. scores[i] is of key coords.k + i.
+
+    with_tensor(score, scores, coords): runs one that has a tensor.
+    """
     for idx in cutlass.range_constexpr(0, cute.size(scores), 2):
         pair = (scores[idx], scores[idx + 1])
         scores[idx], scores[idx + 1] = cute.arch.mul_packed_f32x2(pair, (softmax_scale, softmax_scale))
     for score in fusion.scores:
-        score.apply_score(scores, coords)
+        if cutlass.const_expr(isinstance(score, TensorScore)):
+            with_tensor(score, scores, coords)
+        else:
+            score.apply_score(scores, coords)
 
 
 @cute.jit

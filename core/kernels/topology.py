@@ -30,7 +30,8 @@ class TopologyError(ValueError):
 class Role:
     """`num_warps` consecutive warps from `first_warp`, each thread holding at most `num_regs` registers.
 
-    With `num_groups` > 1 the warps are so many equal teams, and team g only ever uses stage g of the role's edges.
+    With `num_groups` > 1 the warps are so many equal teams, and team g only ever uses its own, equal share of the
+    stages of the role's edges: of one with num_groups stages, stage g.
     """
 
     name: str
@@ -209,8 +210,8 @@ class Topology:
         if edge.num_stages < 1:
             raise TopologyError(f"edge {edge.name!r}: num_stages {edge.num_stages}, want at least 1")
         for role in (self.roles[edge.producer], self.roles[edge.consumer]):
-            if role.num_groups > 1 and edge.num_stages != role.num_groups:
-                want = f"want {role.num_groups}, one a {role.name!r} group"
+            if edge.num_stages % role.num_groups:
+                want = f"want a multiple of {role.num_groups}, so many a {role.name!r} group"
                 raise TopologyError(f"edge {edge.name!r}: num_stages {edge.num_stages}, {want}")
         is_tma = edge.kind in (EdgeKind.TMA_UMMA, EdgeKind.TMA_ASYNC)
         if is_tma != (edge.stage_bytes > 0):

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 
 from opdeck.core import dtypes
 from opdeck.core.arch import CPU, arch
-from opdeck.core.fusion import AttentionFusion, Bias, Causal, Fusion, Mask
+from opdeck.core.fusion import AttentionFusion, Causal, Fusion, Leaf, Mask, TensorScore
 from opdeck.core.schema import Rule
 from opdeck.core.variant import Variant, fusion_slug
 
@@ -32,8 +32,9 @@ class Kernel:
     """A kernel source: for which archs, with which types, with which config for each pair of head dims, and which
     fusions it can run.
 
-    score_config: what the config has instead for fusions that are more than a mask. default_dims: those of the
-    rows that packs hold unasked, by types. schedule: as ids say it, "" for one block a CTA.
+    score_config: what the config has instead for fusions that are more than a mask. tensor_config: what it has besides
+    for a score function with a tensor, which takes shared memory, at the head dims that can have one. default_dims:
+    those of the rows that packs hold unasked, by types. schedule: as ids say it, "" for one block a CTA.
     """
 
     factory: str
@@ -44,6 +45,7 @@ class Kernel:
     accept: tuple[Rule, ...] = ()
     fusion_type: type[Fusion] = Fusion
     score_config: Mapping[str, int | str] = field(default_factory=dict)
+    tensor_config: Mapping[Dims, Mapping[str, int]] = field(default_factory=dict)
     schedule: str = ""
 
 
@@ -76,8 +78,6 @@ _STAGES_16_BIT: Mapping[Dims, Mapping[str, int]] = {
     (128, 128): {"k_stages": 2, "v_stages": 2},
     (192, 128): {"k_stages": 2, "v_stages": 1},
 }
-# Persistent kernels have a buffer for O besides, which leaves no room for (192, 128).
-_PERSISTENT_16_BIT = {dims: stages for dims, stages in _STAGES_16_BIT.items() if dims != (192, 128)}
 _STAGES_8_BIT: Mapping[Dims, Mapping[str, int]] = {
     (32, 32): {"k_stages": 4, "v_stages": 4},
     (64, 64): {"k_stages": 4, "v_stages": 4},
@@ -97,31 +97,65 @@ _BLACKWELL_DEFAULTS: Mapping[Types, tuple[Dims, ...]] = {
 _WHOLE_TILE_PAGES = (Rule("sk", "multiple_of", (128,), when=("has.block_table", 1)),)
 
 
-def _blackwell(
-    arch_name: str, types: tuple[Types, ...], config: Mapping[str, int], stages: Mapping[Dims, Mapping[str, int]]
-) -> Kernel:
-    common = {**_BLACKWELL, **_BLACKWELL_ARCHS[arch_name], **config}
+# Those that leave room for a score function's tensor.
+_TENSOR_STAGES_16_BIT: Mapping[Dims, Mapping[str, int]] = {
+    (32, 32): {},
+    (64, 64): {},
+    (96, 96): {"k_stages": 2, "v_stages": 2},
+    (128, 128): {"k_stages": 2, "v_stages": 1},
+}
+_TENSOR_STAGES_8_BIT: Mapping[Dims, Mapping[str, int]] = {
+    (32, 32): {},
+    (64, 64): {},
+    (96, 96): {},
+    (128, 128): {"k_stages": 3, "v_stages": 3},
+    (192, 128): {"k_stages": 2, "v_stages": 2},
+}
+_TENSOR_REGS = {"softmax_regs": 200, "correction_regs": 80, "other_regs": 32}
+
+
+@dataclass(frozen=True)
+class _Bits:
+    """What the size of elements decides: how P is scaled, and stages without and with a score function's tensor."""
+
+    types: tuple[Types, ...]
+    config: Mapping[str, int]
+    stages: Mapping[Dims, Mapping[str, int]]
+    tensor_stages: Mapping[Dims, Mapping[str, int]]
+
+
+_16_BITS = _Bits(_TYPES_16_BIT, _16_BIT, _STAGES_16_BIT, _TENSOR_STAGES_16_BIT)
+_8_BITS = _Bits(_TYPES_8_BIT, _8_BIT, _STAGES_8_BIT, _TENSOR_STAGES_8_BIT)
+
+
+def _blackwell(arch_name: str, bits: _Bits) -> Kernel:
+    common = {**_BLACKWELL, **_BLACKWELL_ARCHS[arch_name], **bits.config}
     return Kernel(
         factory="opdeck.plugins.fmha_fwd.sm100.kernel:make",
         archs=(arch_name,),
-        types=types,
-        config_by_dims={dims: {**common, **of_dims} for dims, of_dims in stages.items()},
+        types=bits.types,
+        config_by_dims={dims: {**common, **of_dims} for dims, of_dims in bits.stages.items()},
         default_dims=_BLACKWELL_DEFAULTS,
         accept=_WHOLE_TILE_PAGES,
         score_config=_SCORE_REGS,
+        tensor_config={dims: {**_TENSOR_REGS, **of_dims} for dims, of_dims in bits.tensor_stages.items()},
     )
 
 
 def _persistent(kernel: Kernel) -> Kernel:
-    config_by_dims = {dims: {**config, "schedule": "persistent"} for dims, config in kernel.config_by_dims.items()}
-    return replace(kernel, config_by_dims=config_by_dims, default_dims={}, schedule="persistent")
+    # A buffer for O besides leaves no room for (192, 128) of 16 bits, nor for a score function's tensor.
+    config_by_dims = {
+        dims: {**config, "schedule": "persistent"}
+        for dims, config in kernel.config_by_dims.items()
+        if dims != (192, 128) or kernel.types == _TYPES_8_BIT
+    }
+    return replace(kernel, config_by_dims=config_by_dims, default_dims={}, tensor_config={}, schedule="persistent")
 
 
+_INDIVIDUAL = [_blackwell(arch_name, bits) for bits in (_16_BITS, _8_BITS) for arch_name in _BLACKWELL_ARCHS]
 KERNELS = (
-    *(_blackwell(arch_name, _TYPES_16_BIT, _16_BIT, _STAGES_16_BIT) for arch_name in _BLACKWELL_ARCHS),
-    *(_blackwell(arch_name, _TYPES_8_BIT, _8_BIT, _STAGES_8_BIT) for arch_name in _BLACKWELL_ARCHS),
-    *(_persistent(_blackwell(arch_name, _TYPES_16_BIT, _16_BIT, _PERSISTENT_16_BIT)) for arch_name in _BLACKWELL_ARCHS),
-    *(_persistent(_blackwell(arch_name, _TYPES_8_BIT, _8_BIT, _STAGES_8_BIT)) for arch_name in _BLACKWELL_ARCHS),
+    *_INDIVIDUAL,
+    *(_persistent(kernel) for kernel in _INDIVIDUAL),
     Kernel(
         factory="opdeck.plugins.fmha_fwd.sm90.kernel:make",
         archs=("sm_90a",),
@@ -147,21 +181,37 @@ def rows(fusions: Sequence[Fusion | None]) -> tuple[Variant, ...]:
         for types in kernel.types
         for dims in kernel.config_by_dims
         for fusion in fusions
-        if fusion is None or (isinstance(fusion, kernel.fusion_type) and not _has_bias(fusion))
+        if _can_run(kernel, dims, fusion)
     ]
     return (*compiled, *(_reference_row(dtype, fusion) for dtype in DTYPES for fusion in fusions))
 
 
-def _has_bias(fusion: Fusion) -> bool:
-    """Whether a fusion adds a Bias: kernels that do would spill, for want of a load of it ahead of the softmax."""
-    return isinstance(fusion, AttentionFusion) and any(isinstance(score, Bias) for score in fusion.scores)
+def _can_run(kernel: Kernel, dims: Dims, fusion: Fusion | None) -> bool:
+    if fusion is None:
+        return True
+    num_tensors = len(_tensor_leaves(fusion))
+    return isinstance(fusion, kernel.fusion_type) and num_tensors <= (dims in kernel.tensor_config)
+
+
+def _tensor_leaves(fusion: Fusion) -> list[Leaf]:
+    """The tensors of the fusion's score functions that have one."""
+    scores = fusion.scores if isinstance(fusion, AttentionFusion) else ()
+    return [leaf for score in scores if isinstance(score, TensorScore) for leaf in score.leaves() if leaf.align_bytes]
+
+
+def _config(kernel: Kernel, dims: Dims, fusion: Fusion | None) -> dict[str, int | str]:
+    config = dict(kernel.config_by_dims[dims])
+    if fusion is not None and not isinstance(fusion, Mask):
+        config |= kernel.score_config
+    for leaf in _tensor_leaves(fusion) if fusion is not None else ():
+        config |= {**kernel.tensor_config[dims], "score_tensor_bytes": dtypes.dtype(leaf.dtype).bits // 8}
+    return config
 
 
 def _compiled_row(kernel: Kernel, arch_name: str, types: Types, dims: Dims, fusion: Fusion | None) -> Variant:
     (dtype, out_dtype), (d_qk, d_v) = types, dims
     types_slug = dtype if dtype == out_dtype else f"{dtype}_{out_dtype}"
     dims_slug = f"d{d_qk}" if d_qk == d_v else f"d{d_qk}x{d_v}"
-    is_mask = fusion is None or isinstance(fusion, Mask)
     words = ("fmha_fwd", arch(arch_name).slug, types_slug, dims_slug, kernel.schedule, fusion_slug(fusion))
     return Variant(
         id="_".join(filter(None, words)),
@@ -176,7 +226,7 @@ def _compiled_row(kernel: Kernel, arch_name: str, types: Types, dims: Dims, fusi
             Rule("dv", "eq", (d_v,)),
             *kernel.accept,
         ),
-        config={**kernel.config_by_dims[dims], **({} if is_mask else kernel.score_config)},
+        config=_config(kernel, dims, fusion),
         factory=kernel.factory,
         static_dims={"dqk": d_qk, "dv": d_v},
         symbol_dtypes={"O": out_dtype},

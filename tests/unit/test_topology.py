@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from opdeck.core.fusion import Bias, LeafKind, Sink
 from opdeck.core.kernels import schedule
 from opdeck.core.kernels.tmem import Alias, TmemError, TmemMap
 from opdeck.core.kernels.topology import Edge, EdgeKind, Role, RoleTable, Topology, TopologyError, check_smem
@@ -51,7 +52,7 @@ def test_barriers_of_edges_do_not_overlap() -> None:
         (Edge("x", "mma", "nobody", EdgeKind.ASYNC, 1), "unknown"),
         (Edge("x", "load", "mma", EdgeKind.TMA_UMMA, 1), "stage_bytes"),
         (Edge("x", "mma", "math", EdgeKind.UMMA_ASYNC, 2, stage_bytes=8), "stage_bytes"),
-        (Edge("x", "mma", "math", EdgeKind.UMMA_ASYNC, 1), "num_stages 1, want 2"),
+        (Edge("x", "mma", "math", EdgeKind.UMMA_ASYNC, 1), "num_stages 1, want a multiple of 2"),
         (Edge("x", "mma", "load", EdgeKind.ASYNC, 0), "num_stages 0"),
         (Edge("x", "load", "math", EdgeKind.UMMA_ASYNC, 2), "tcgen05.mma"),
     ],
@@ -113,7 +114,12 @@ def test_smem_over_the_limit_names_its_buffers() -> None:
         check_smem({"q": 100, "kv": 29}, 128)
 
 
-SM100_ROWS = [row for row in variants.rows(variants.FUSIONS) if row.factory.endswith("sm100.kernel:make")]
+BIASES = tuple(Bias(LeafKind.TENSOR, dtype) for dtype in Bias.dtypes)
+SM100_ROWS = [
+    row
+    for row in variants.rows((*variants.FUSIONS, Sink(LeafKind.TENSOR), *BIASES))
+    if row.factory.endswith("sm100.kernel:make")
+]
 
 
 @pytest.mark.parametrize("row", SM100_ROWS, ids=lambda row: row.id)

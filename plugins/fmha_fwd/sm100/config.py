@@ -31,6 +31,10 @@ NUM_Q_TILES = 2
 STATS_PER_ROW = 2
 # What P may grow to by the bits of its type: fp16 and e4m3 end at 65504 and 448.
 P_LIMIT_LOG2 = {16: 15, 8: 8}
+SCORE_TENSOR_COLS = 32
+"""Keys whose elements of a score function's tensor come at once. More of them take registers that the softmax lacks."""
+SCORE_TENSOR_BYTES = 64 * 1024
+"""Of shared memory, for a score function's tensor."""
 SMEM_LIMIT_BYTES = 227 * 1024
 
 
@@ -69,6 +73,8 @@ class Config:
     row_max_by_load: int
     """1: tcgen05.ld.red delivers the row maximum of unmasked tiles (sm_103a); 0: computed from registers."""
     schedule: Schedule
+    score_tensor_bytes: int = 0
+    """Size of an element of the score function's tensor; 0: there is none."""
 
     @classmethod
     def of(cls, variant: Variant) -> Config:
@@ -82,6 +88,20 @@ class Config:
     def block_m(self) -> int:
         """Query rows of a CTA."""
         return NUM_Q_TILES * self.tile_m
+
+    @property
+    def score_tensor_parts(self) -> int:
+        """Stages' loads a K tile."""
+        return self.tile_n // SCORE_TENSOR_COLS
+
+    @property
+    def score_tensor_stage_bytes(self) -> int:
+        return self.tile_m * SCORE_TENSOR_COLS * self.score_tensor_bytes
+
+    @property
+    def score_tensor_stages(self) -> int:
+        """Of both query tiles."""
+        return SCORE_TENSOR_BYTES // self.score_tensor_stage_bytes if self.score_tensor_bytes else 0
 
     @property
     def roles(self) -> RoleTable:
@@ -99,6 +119,17 @@ class Config:
     @property
     def topology(self) -> Topology:
         """Edges with NUM_Q_TILES stages use stage t for query tile t; "k", "v" and "out" are rings."""
+        score_tensor_edges = (
+            # By the store warp, which has nothing to do until O is there.
+            Edge(
+                "score_tensor",
+                "store",
+                "softmax",
+                EdgeKind.TMA_ASYNC,
+                self.score_tensor_stages,
+                stage_bytes=self.score_tensor_stage_bytes,
+            ),
+        )
         return Topology(
             self.roles,
             (
@@ -115,6 +146,7 @@ class Config:
                 # Filled with O after each P V; freed once O is on the scale of the next P.
                 Edge("o", "mma", "correction", EdgeKind.UMMA_ASYNC, NUM_Q_TILES),
                 Edge("out", "correction", "store", EdgeKind.ASYNC, self.o_stages),
+                *(score_tensor_edges if self.score_tensor_bytes else ()),
             ),
         )
 
@@ -173,6 +205,7 @@ class Config:
             "q_and_o": max(NUM_Q_TILES * self.q_slot_bytes, self.o_offset_bytes + self.o_stages * self.o_slot_bytes),
             "k": self.k_stages * self.k_tile_bytes,
             "v": self.v_stages * self.v_tile_bytes,
+            "score_tensor": self.score_tensor_stages * self.score_tensor_stage_bytes,
             "stats": NUM_Q_TILES * STATS_PER_ROW * self.tile_m * 4,
             "barriers": self.topology.num_barriers * MBARRIER_BYTES,
             "tmem_base": 16,
@@ -184,6 +217,8 @@ class Config:
             raise ValueError(f"tile: ({self.tile_m}, {self.tile_n}), want 128 rows and a multiple of 32 keys")
         if self.p_head_elems % 32 or not 0 < self.p_head_elems < self.tile_n:
             raise ValueError(f"p_head_elems: {self.p_head_elems}, want a multiple of 32 inside (0, {self.tile_n})")
+        if self.score_tensor_bytes and self.schedule is not Schedule.INDIVIDUAL:
+            raise ValueError(f"schedule: {self.schedule.value} with a score function's tensor, want individual")
         limit_log2 = P_LIMIT_LOG2[self.elem_bits] - self.p_scale_log2
         if not 0 <= self.rescale_threshold_log2 <= limit_log2:
             # P grows to 2 to the power of the sum.

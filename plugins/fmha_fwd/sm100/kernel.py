@@ -10,7 +10,7 @@ memory).
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
@@ -32,6 +32,15 @@ from opdeck.plugins.fmha_fwd.sm100.load import LoadPort, LoadRole, TmaTile
 from opdeck.plugins.fmha_fwd.sm100.mma import MmaPort, MmaRole
 from opdeck.plugins.fmha_fwd.sm100.operands import Elements, Mmas, TensorMaps, make_mmas, make_tensor_maps
 from opdeck.plugins.fmha_fwd.sm100.scales import ElementScales, Scales
+from opdeck.plugins.fmha_fwd.sm100.score_tensor import (
+    ScoreTensorMap,
+    ScoreTensorPort,
+    ScoreTensorRole,
+    ScoreTensorRows,
+    allocate_stages,
+    make_score_tensor_map,
+    tensor_scores,
+)
 from opdeck.plugins.fmha_fwd.sm100.sequences import Sequences
 from opdeck.plugins.fmha_fwd.sm100.softmax import SoftmaxPort, SoftmaxRole
 from opdeck.plugins.fmha_fwd.sm100.store import StorePort, StoreRole
@@ -63,6 +72,7 @@ def make(variant: Variant) -> Callable[..., None]:
         element_scales = ElementScales(*others[: len(SCALES) + 1])
         *leaves, stream = others[len(SCALES) + 1 :]
         maps = make_tensor_maps(make_mmas(config, fmha.elements), q, k, v, o)
+        maps = replace(maps, score_tensors=fmha.score_tensor_maps(leaves))
         num_k_rows = sequences.num_k_rows(k.shape[1])
         num_q_blocks = sequences.num_q_blocks(q.shape[1], config.block_m)
         scales = Scales.of(fmha.fusion, softmax_scale, element_scales)
@@ -125,6 +135,7 @@ class Cta:
     storage: Any
     edges: dict[str, Any]
     tmem_base: cute.Pointer
+    score_tensors: tuple[ScoreTensorPort, ...]
 
 
 class FmhaForward:
@@ -144,6 +155,11 @@ class FmhaForward:
         # Never more than there are, so that 32 bits hold every product of the schedule.
         num_rows = Int32(num_heads) * Int32(batch)
         return Int32(min_(schedule.heads_per_section(kv_head_bytes, head_group), Int64(num_rows)))
+
+    def score_tensor_maps(self, leaves: Any) -> tuple[ScoreTensorMap, ...]:
+        """Of the score function that has a tensor, if there is one."""
+        fusion = self.fusion.with_leaves(leaves)
+        return tuple(make_score_tensor_map(self.config, score.tensor) for score in tensor_scores(fusion))
 
     @cute.jit
     def run_cta(self, maps: TensorMaps, outputs: Outputs, sequences: Sequences, scalars: Scalars, leaves: Any) -> None:
@@ -173,7 +189,9 @@ class FmhaForward:
         """Shared memory, barriers and tensor memory, then each warp runs its role on each of the CTA's blocks."""
         config, roles = self.config, self.config.roles
         mmas = make_mmas(config, self.elements)
-        storage = SmemAllocator().allocate(self.storage_type())
+        smem = SmemAllocator()
+        score_tensor_buffers = [allocate_stages(smem, config, score) for score in tensor_scores(operands.fusion)]
+        storage = smem.allocate(self.storage_type())
         warp_idx = cute.arch.make_warp_uniform(cute.arch.warp_idx())
         edges = make_pipelines(config.topology, storage.barriers.data_ptr())
         if warp_idx == roles["correction"].first_warp:
@@ -183,7 +201,11 @@ class FmhaForward:
         cute.arch.sync_threads()
         tmem_after_wait()
         tmem_base = cute.arch.retrieve_tmem_ptr(Float32, 16, storage.tmem_base.ptr)
-        cta = Cta(mmas, storage, edges, tmem_base)
+        score_tensors = tuple(
+            ScoreTensorPort(score_tensor_map, buffer, edges["score_tensor"])
+            for score_tensor_map, buffer in zip(operands.maps.score_tensors, score_tensor_buffers, strict=True)
+        )
+        cta = Cta(mmas, storage, edges, tmem_base, score_tensors)
 
         if warp_idx < roles["softmax"].end_warp:
             cute.arch.setmaxregister_increase(config.softmax_regs)
@@ -211,6 +233,8 @@ class FmhaForward:
         return LoadRole(self.config, port, operands.fusion_of(work)).run(work, uses)
 
     def run_store(self, cta: Cta, operands: Operands, work: Work, uses: LaneUses) -> LaneUses:
+        for port in cta.score_tensors:
+            ScoreTensorRole(self.config, port, operands.fusion_of(work)).run(work)
         return StoreRole(self.config, self.store_port(cta, operands, work)).run(work, uses)
 
     def run_tail(self, cta: Cta, operands: Operands, work: Work, uses: Uses) -> Uses:
@@ -292,18 +316,19 @@ class FmhaForward:
     def run_softmax(self, cta: Cta, operands: Operands, work: Work, uses: LaneUses) -> LaneUses:
         config, group_threads = self.config, self.config.roles["softmax"].group_threads
         thread = cute.arch.thread_idx()[0]
-        tile_idx = cute.arch.make_warp_uniform(thread // group_threads)
+        tile_idx, row = cute.arch.make_warp_uniform(thread // group_threads), thread % group_threads
         tmem = config.tmem
         tile_cols = tile_idx * config.tile_n
         port = SoftmaxPort(
             tile_idx=tile_idx,
-            row=thread % group_threads,
+            row=row,
             s=tmem_tensor(cta.tmem_base, tmem.offset("S0") + tile_cols, config.tile_n),
             p=tmem_tensor(cta.tmem_base, tmem.offset("P0") + tile_cols, tmem.aliases["P0"].cols),
             stats=self.stats(cta)[None, None, tile_idx],
             scores_edge=cta.edges["scores"],
             p_tail_edge=cta.edges["p_tail"],
             stats_edge=cta.edges["stats"],
+            tensor_rows=tuple(ScoreTensorRows(config, port, tile_idx, row) for port in cta.score_tensors),
         )
         role = SoftmaxRole(config, port, operands.fusion_of(work), self.elements.p)
         return role.run(work, operands.scales.of_scores(work), uses)

@@ -111,6 +111,8 @@ class TensorMaps:
     v: cute.Tensor
     o_atom: Any
     o: cute.Tensor
+    score_tensors: tuple[Any, ...] = ()
+    """ScoreTensorMap of the score function that has a tensor, if there is one."""
 
 
 def make_tensor_maps(mmas: Mmas, q: cute.Tensor, k: cute.Tensor, v: cute.Tensor, o: cute.Tensor) -> TensorMaps:

@@ -28,6 +28,7 @@ from opdeck.core.kernels.tmem_tile import RowChunks, RowChunksWithMax
 from opdeck.plugins.fmha_fwd.sm100.config import Config
 from opdeck.plugins.fmha_fwd.sm100.exp2 import exp2_chunk
 from opdeck.plugins.fmha_fwd.sm100.scales import LOG2_E, ScoreScales
+from opdeck.plugins.fmha_fwd.sm100.score_tensor import ScoreTensorRows
 from opdeck.plugins.fmha_fwd.sm100.work import LaneUses, Work
 
 CHUNK_COLS = 32
@@ -46,6 +47,7 @@ class SoftmaxPort:
     scores_edge: Any
     p_tail_edge: Any
     stats_edge: Any
+    tensor_rows: tuple[ScoreTensorRows, ...]
 
 
 @dataclass(frozen=True)
@@ -95,7 +97,7 @@ class SoftmaxRole:
                 coords = Coords(work.seq, work.head, q, tile * self.config.tile_n, work.sq, work.sk)
                 scores = self.load_scores(use)
                 if cutlass.const_expr(self.fusion.scores):
-                    apply_scores(self.fusion, scores, coords, scales.logit)
+                    self.apply_scores(scores, coords, scales, use)
                 apply_mask(self.fusion.mask, scores, coords)
                 # No polynomial here: it would turn a hidden -inf into a small number.
                 exp2 = Exp2(scales.log2, 0)
@@ -123,11 +125,19 @@ class SoftmaxRole:
         """Scores of a tile without masked elements, and the maximum of the row."""
         if cutlass.const_expr(self.fusion.scores):
             scores = self.load_scores(use)
-            apply_scores(self.fusion, scores, coords, scales.logit)
+            self.apply_scores(scores, coords, scales, use)
             tile_max = max_of(scores)
         else:
             scores, tile_max = self.load_scores_and_max(use)
         return scores, tile_max
+
+    def apply_scores(self, scores: cute.Tensor, coords: Coords, scales: ScoreScales, use: TileUse) -> None:
+        """Logits of S, by the score functions of the fusion."""
+
+        def with_tensor(score: Any, scores: cute.Tensor, coords: Coords) -> None:
+            self.port.tensor_rows[0].apply(score, scores, coords, use.scores)
+
+        apply_scores(self.fusion, scores, coords, scales.logit, with_tensor)
 
     @cute.jit
     def load_scores(self, use: TileUse) -> cute.Tensor:
