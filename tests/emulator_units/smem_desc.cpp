@@ -2,6 +2,9 @@
 // Descriptor addresses against CuTe's canonical layouts, and against tiles that TMA wrote.
 #include "smem_desc.h"
 
+#include <algorithm>
+#include <random>
+
 #include "check.h"
 #include "operand_tile.h"
 #include "tensor_map_words.h"
@@ -133,6 +136,28 @@ void check_refusals() {
   CHECK_ERROR(check_operand(atom32, Major::k, {128, 32}, smem_bytes), "MN-major");
 }
 
+// Whether an operand is inside shared memory, against all its addresses; the ends of shared memory lie about its own.
+void check_bounds() {
+  std::mt19937 random(1);
+  const auto draw = [&](uint32_t count) { return static_cast<uint32_t>(random() % count); };
+  constexpr Swizzle swizzles[] = {Swizzle::none, Swizzle::b32, Swizzle::b64, Swizzle::b128, Swizzle::b128_atom32};
+  for (int i = 0; i < 2000; ++i) {
+    SmemDescriptor d;
+    d.swizzle = swizzles[draw(5)];
+    const Major major = d.swizzle == Swizzle::b128_atom32 || draw(2) == 0 ? Major::mn : Major::k;
+    const bool in_one_span = major == Major::k && d.swizzle != Swizzle::none;
+    d.start_bytes = 32 * (1 + draw(100));
+    d.leading_bytes = 16 * draw(100);
+    d.stride_bytes = 16 * draw(100);
+    const OperandExtent extent{1 + draw(64), in_one_span ? 32 : 16 * (1 + draw(32))};
+    uint32_t end = 0;
+    for_each_operand_piece(d, major, extent, [&](uint32_t address) { end = std::max(end, address + 16); });
+    const auto is_inside = [&](uint32_t bytes) { return check_operand(d, major, extent, bytes).empty(); };
+    CHECK(is_inside(end), "swizzle", static_cast<int>(d.swizzle), "lines", extent.num_lines);
+    CHECK(!is_inside(end - 1 - draw(200)), "swizzle", static_cast<int>(d.swizzle), "lines", extent.num_lines);
+  }
+}
+
 }  // namespace
 
 int main() {
@@ -140,5 +165,6 @@ int main() {
   check_tma();
   check_absolute_leading_address();
   check_refusals();
+  check_bounds();
   return check::result();
 }

@@ -20,29 +20,39 @@ constexpr int32_t zero_exponent = -1000, not_finite_exponent = 3000;
 constexpr int32_t min_exponent = -101, max_exponent = 125;
 
 // As a format stores it whose normal numbers begin at 2^min_exponent_of_normals: f32's at 2^-126.
-int32_t exponent_of(float value, int32_t min_exponent_of_normals) {
+[[gnu::always_inline]] inline int32_t exponent_of(float value, int32_t min_exponent_of_normals) {
   const uint32_t bits = __builtin_bit_cast(uint32_t, value) & 0x7fffffff;
   const int32_t biased = static_cast<int32_t>(bits >> 23);
   if (bits == 0) return zero_exponent;
   return biased == 255 ? not_finite_exponent : std::max(biased - 127, min_exponent_of_normals);
 }
 
-Scratch<int32_t> exponents_of(const float* values, size_t num_elems, int32_t min_exponent_of_normals) {
-  Scratch<int32_t> exponents = make_scratch<int32_t>(num_elems);
+[[gnu::always_inline]] inline void exponents_of(const float* values, size_t num_elems, int32_t min_exponent_of_normals,
+                                                int32_t* exponents) {
   for (size_t i = 0; i < num_elems; ++i) exponents[i] = exponent_of(values[i], min_exponent_of_normals);
-  return exponents;
 }
 
 struct Exponents {
-  const int32_t* a;
-  const int32_t* b;
+  int32_t* a;
+  int32_t* b;
+};
+
+// The arguments of gemm_accumulate_aligned, with room for the exponents.
+struct Problem {
+  const GemmOperands& operands;
+  Exponents exponents;
+  uint32_t num_rows, num_cols;
+  float* d;
+  uint32_t d_stride;
+  const AlignedSum& sum;
 };
 
 template <uint32_t lanes>
 struct Sums : Vectors<lanes> {
   using typename Vectors<lanes>::Floats;
   using typename Vectors<lanes>::Ints;
-  using typename Vectors<lanes>::Words;
+  using typename Vectors<lanes>::Doubles;
+  using typename Vectors<lanes>::Longs;
   using typename Vectors<lanes>::FloatsAt;
   using typename Vectors<lanes>::IntsAt;
 
@@ -66,55 +76,59 @@ struct Sums : Vectors<lanes> {
     return all != 0;
   }
 
-  // low + high, truncated towards zero to 24 bits. The sum may need 33 bits with its sign.
+  // low + high, truncated towards zero to 24 bits. The sum, of up to 33 bits with its sign, is exact in f64.
   [[gnu::always_inline]] static Floats add_truncated(Ints low, Ints high) {
-    const Ints negative = (low >> 1) + (high >> 1) + (low & high & 1) < 0;
-    const Words sum = reinterpret_cast<Words>(low) + reinterpret_cast<Words>(high);
-    const Words sign = reinterpret_cast<Words>(negative);
-    const Words magnitude = (sum ^ sign) - sign;
-    // Of the last 8 bits those go that the bits above, n of them, push out of 24: n - 16.
-    const Floats upper = __builtin_convertvector(reinterpret_cast<Ints>(magnitude >> 8), Floats);
-    const Ints excess = (reinterpret_cast<Ints>(upper) >> 23) - 127 - 15;
-    const Words mask = ~Words{} << reinterpret_cast<Words>(excess > 0 ? excess : Ints{});
-    const Floats lower = __builtin_convertvector(reinterpret_cast<Ints>(magnitude & 255 & mask), Floats);
-    return reinterpret_cast<Floats>(reinterpret_cast<Words>(upper * 256 + lower) | (sign & 0x80000000u));
+    constexpr int64_t bits_beyond_f32 = (int64_t{1} << (52 - 23)) - 1;
+    const Doubles sum = __builtin_convertvector(low, Doubles) + __builtin_convertvector(high, Doubles);
+    return __builtin_convertvector(reinterpret_cast<Doubles>(reinterpret_cast<Longs>(sum) & ~bits_beyond_f32), Floats);
   }
 
-  // `lanes` rows of one column. Those with e outside [min_exponent, max_exponent] get no meaningful sum; returns whether
-  // there are any, but for those with no term other than 0.
-  [[gnu::always_inline]] static bool accumulate(const GemmOperands& operands, const Exponents& exponents, uint32_t row,
-                                                uint32_t col, float* d, const AlignedSum& sum) {
-    const size_t k_elems = operands.k_elems, half = (k_elems + 1) / 2;
-    const float* a = operands.a + row;
-    const float* b = operands.b + size_t{col} * operands.b_stride;
-    const int32_t* a_exponents = exponents.a + row;
-    const int32_t* b_exponents = exponents.b + size_t{col} * operands.b_stride;
+  // `lanes` rows of `cols` columns, from p.d on. Those with e outside [min_exponent, max_exponent] get no meaningful sum;
+  // returns whether there are any, but for those with no term other than 0.
+  template <uint32_t cols>
+  [[gnu::always_inline]] static bool accumulate(const Problem& p, uint32_t row, uint32_t col, float* d) {
+    const size_t k_elems = p.operands.k_elems, half = (k_elems + 1) / 2;
+    const size_t a_stride = p.operands.a_stride, b_stride = p.operands.b_stride, d_stride = p.d_stride;
+    const float* const a = p.operands.a + row;
+    const float* const b = p.operands.b + col * b_stride;
+    const int32_t* const a_exponents = p.exponents.a + row;
+    const int32_t* const b_exponents = p.exponents.b + col * b_stride;
 
-    const Floats before = *reinterpret_cast<const FloatsAt*>(d);
-    Ints e = exponents_of(before);
-#pragma GCC unroll 4
-    for (size_t k = 0; k < k_elems; ++k) {
-      const Ints product = *reinterpret_cast<const IntsAt*>(a_exponents + k * operands.a_stride) + b_exponents[k];
-      e = product > e ? product : e;
+    Floats before[cols], scale[cols];
+    Ints e[cols], low[cols], high[cols], beyond = {};
+    for (uint32_t c = 0; c < cols; ++c) {
+      before[c] = *reinterpret_cast<const FloatsAt*>(d + c * d_stride);
+      e[c] = exponents_of(before[c]);
     }
-    const Ints beyond = (e > max_exponent) | ((e < min_exponent) & (e > 2 * zero_exponent / 3));
-    e = e < min_exponent ? Ints{} + min_exponent : e;
+    for (size_t k = 0; k < k_elems; ++k) {
+      const Ints of_a = *reinterpret_cast<const IntsAt*>(a_exponents + k * a_stride);
+      for (uint32_t c = 0; c < cols; ++c) {
+        const Ints product = of_a + b_exponents[c * b_stride + k];
+        e[c] = product > e[c] ? product : e[c];
+      }
+    }
+    const Ints fraction = Ints{} + static_cast<int32_t>(p.sum.fraction_bits);
+    for (uint32_t c = 0; c < cols; ++c) {
+      // By the signs of differences: there are vectors of 64 bytes that GCC 12 compares element by element.
+      beyond |= (max_exponent - e[c]) | ((e[c] - min_exponent) & (2 * zero_exponent / 3 - e[c]));
+      e[c] = e[c] < min_exponent ? Ints{} + min_exponent : e[c];
+      scale[c] = power_of_two(fraction - e[c]);
+      low[c] = __builtin_convertvector(before[c] * scale[c], Ints);
+      high[c] = Ints{};
+    }
+    const auto add_terms = [&](size_t k, Ints* sums) __attribute__((always_inline)) {
+      const Floats of_a = *reinterpret_cast<const FloatsAt*>(a + k * a_stride);
+      for (uint32_t c = 0; c < cols; ++c)
+        sums[c] += __builtin_convertvector(of_a * b[c * b_stride + k] * scale[c], Ints);
+    };
+    for (size_t k = 0; k < half; ++k) add_terms(k, low);
+    for (size_t k = half; k < k_elems; ++k) add_terms(k, high);
 
-    const Ints fraction = Ints{} + static_cast<int32_t>(sum.fraction_bits);
-    const Floats scale = power_of_two(fraction - e);
-    Ints low = __builtin_convertvector(before * scale, Ints), high = {};
-#pragma GCC unroll 4
-    for (size_t k = 0; k < half; ++k)
-      low += __builtin_convertvector(*reinterpret_cast<const FloatsAt*>(a + k * operands.a_stride) * b[k] * scale,
-                                     Ints);
-#pragma GCC unroll 4
-    for (size_t k = half; k < k_elems; ++k)
-      high += __builtin_convertvector(*reinterpret_cast<const FloatsAt*>(a + k * operands.a_stride) * b[k] * scale,
-                                      Ints);
-
-    const Ints kept = reinterpret_cast<Ints>(add_truncated(low, high)) & -(1 << (23 - sum.kept_bits));
-    *reinterpret_cast<FloatsAt*>(d) = reinterpret_cast<Floats>(kept) * power_of_two(e - fraction);
-    return any(beyond);
+    for (uint32_t c = 0; c < cols; ++c) {
+      const Ints kept = reinterpret_cast<Ints>(add_truncated(low[c], high[c])) & -(1 << (23 - p.sum.kept_bits));
+      *reinterpret_cast<FloatsAt*>(d + c * d_stride) = reinterpret_cast<Floats>(kept) * power_of_two(e[c] - fraction);
+    }
+    return any(beyond >> 31);
   }
 };
 
@@ -161,30 +175,33 @@ void repair(const Element& element, const Exponents& exponents, const AlignedSum
   if (e < min_exponent && e > 2 * zero_exponent / 3) d = sum_of_small(element, e, sum);
 }
 
-// The arguments of gemm_accumulate_aligned, with the exponents.
-struct Problem {
-  const GemmOperands& operands;
-  Exponents exponents;
-  uint32_t num_rows, num_cols;
-  float* d;
-  uint32_t d_stride;
-  const AlignedSum& sum;
-};
+template <uint32_t lanes, uint32_t cols>
+[[gnu::always_inline]] inline void accumulate_block(const Problem& p, uint32_t row, uint32_t col) {
+  float* const d = p.d + size_t{col} * p.d_stride + row;
+  float before[cols][lanes];
+  for (uint32_t c = 0; c < cols; ++c) std::copy_n(d + size_t{c} * p.d_stride, lanes, before[c]);
+  if (!Sums<lanes>::template accumulate<cols>(p, row, col, d)) return;
+  for (uint32_t c = 0; c < cols; ++c)
+    for (uint32_t i = 0; i < lanes; ++i)
+      repair({p.operands, row + i, col + c, before[c][i]}, p.exponents, p.sum, d[size_t{c} * p.d_stride + i]);
+}
 
 template <uint32_t lanes>
 [[gnu::always_inline]] inline void accumulate_all(const Problem& p) {
-  for (uint32_t row = 0; row < p.num_rows; row += lanes)
-    for (uint32_t col = 0; col < p.num_cols; ++col) {
-      float* d = p.d + size_t{col} * p.d_stride + row;
-      float before[lanes];
-      std::copy_n(d, lanes, before);
-      if (Sums<lanes>::accumulate(p.operands, p.exponents, row, col, d, p.sum))
-        for (uint32_t i = 0; i < lanes; ++i) repair({p.operands, row + i, col, before[i]}, p.exponents, p.sum, d[i]);
-    }
+  const GemmOperands& in = p.operands;
+  exponents_of(in.a, size_t{in.k_elems} * in.a_stride, p.sum.a_min_exponent, p.exponents.a);
+  exponents_of(in.b, size_t{p.num_cols} * in.b_stride, p.sum.b_min_exponent, p.exponents.b);
+  constexpr uint32_t block_cols = 4;
+  const uint32_t whole_cols = p.num_cols / block_cols * block_cols;
+  for (uint32_t row = 0; row < p.num_rows; row += lanes) {
+    for (uint32_t col = 0; col < whole_cols; col += block_cols) accumulate_block<lanes, block_cols>(p, row, col);
+    for (uint32_t col = whole_cols; col < p.num_cols; ++col) accumulate_block<lanes, 1>(p, row, col);
+  }
 }
 
 #ifdef OPDECK_EMU_AVX2
 OPDECK_EMU_AVX2 void accumulate_all_avx2(const Problem& problem) { accumulate_all<8>(problem); }
+OPDECK_EMU_AVX512 void accumulate_all_avx512(const Problem& problem) { accumulate_all<16>(problem); }
 #endif
 
 }  // namespace
@@ -197,10 +214,11 @@ AlignedSum aligned_sum(NumberFormat a, NumberFormat b, Accumulator accumulator) 
 
 void gemm_accumulate_aligned(const GemmOperands& operands, uint32_t num_rows, uint32_t num_cols, float* d,
                              uint32_t d_stride, const AlignedSum& sum) {
-  const Scratch<int32_t> a = exponents_of(operands.a, size_t{operands.k_elems} * operands.a_stride, sum.a_min_exponent);
-  const Scratch<int32_t> b = exponents_of(operands.b, size_t{num_cols} * operands.b_stride, sum.b_min_exponent);
+  const Scratch<int32_t> a = make_scratch<int32_t>(size_t{operands.k_elems} * operands.a_stride);
+  const Scratch<int32_t> b = make_scratch<int32_t>(size_t{num_cols} * operands.b_stride);
   const Problem problem{operands, {a.get(), b.get()}, num_rows, num_cols, d, d_stride, sum};
 #ifdef OPDECK_EMU_AVX2
+  if (has_avx512()) return accumulate_all_avx512(problem);
   if (has_avx2()) return accumulate_all_avx2(problem);
 #endif
   accumulate_all<4>(problem);

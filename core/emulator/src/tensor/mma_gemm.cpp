@@ -10,45 +10,52 @@
 namespace opdeck::emu {
 namespace {
 
-// One block of 2 * lanes rows and num_cols (at most 4) columns, in registers over all k.
-template <uint32_t lanes, uint32_t num_cols>
+// One block of vectors * lanes rows and num_cols columns, in registers over all k.
+template <uint32_t lanes, uint32_t vectors, uint32_t num_cols>
 [[gnu::always_inline]] inline void accumulate_block(const GemmOperands& operands, uint32_t row, uint32_t col, float* d,
                                                     size_t d_stride) {
   using Floats = typename Vectors<lanes>::Floats;
   using FloatsAt = typename Vectors<lanes>::FloatsAt;
-  Floats sums[num_cols][2];
+  Floats sums[num_cols][vectors];
   float* d_block = d + col * d_stride + row;
   for (uint32_t c = 0; c < num_cols; ++c)
-    for (uint32_t v = 0; v < 2; ++v)
+    for (uint32_t v = 0; v < vectors; ++v)
       sums[c][v] = *reinterpret_cast<const FloatsAt*>(d_block + c * d_stride + v * lanes);
   const float* b[num_cols];
   for (uint32_t c = 0; c < num_cols; ++c) b[c] = operands.b + size_t{col + c} * operands.b_stride;
   const float* a_row = operands.a + row;
   for (size_t k = 0; k < operands.k_elems; ++k, a_row += operands.a_stride) {
-    const Floats a[2] = {*reinterpret_cast<const FloatsAt*>(a_row), *reinterpret_cast<const FloatsAt*>(a_row + lanes)};
+    Floats a[vectors];
+    for (uint32_t v = 0; v < vectors; ++v) a[v] = *reinterpret_cast<const FloatsAt*>(a_row + v * lanes);
     for (uint32_t c = 0; c < num_cols; ++c)
-      for (uint32_t v = 0; v < 2; ++v) sums[c][v] += a[v] * b[c][k];
+      for (uint32_t v = 0; v < vectors; ++v) sums[c][v] += a[v] * b[c][k];
   }
   for (uint32_t c = 0; c < num_cols; ++c)
-    for (uint32_t v = 0; v < 2; ++v) *reinterpret_cast<FloatsAt*>(d_block + c * d_stride + v * lanes) = sums[c][v];
+    for (uint32_t v = 0; v < vectors; ++v)
+      *reinterpret_cast<FloatsAt*>(d_block + c * d_stride + v * lanes) = sums[c][v];
 }
 
-template <uint32_t lanes>
+template <uint32_t lanes, uint32_t vectors, uint32_t block_cols>
 [[gnu::always_inline]] inline void accumulate(const GemmOperands& operands, uint32_t num_rows, uint32_t num_cols,
                                               float* d, uint32_t d_stride) {
-  static_assert(gemm_row_block % (2 * lanes) == 0);
-  const uint32_t whole_cols = num_cols / 4 * 4;
-  for (uint32_t row = 0; row < num_rows; row += 2 * lanes) {
-    for (uint32_t col = 0; col < whole_cols; col += 4) accumulate_block<lanes, 4>(operands, row, col, d, d_stride);
+  static_assert(gemm_row_block % (vectors * lanes) == 0);
+  const uint32_t whole_cols = num_cols / block_cols * block_cols;
+  for (uint32_t row = 0; row < num_rows; row += vectors * lanes) {
+    for (uint32_t col = 0; col < whole_cols; col += block_cols)
+      accumulate_block<lanes, vectors, block_cols>(operands, row, col, d, d_stride);
     for (uint32_t col = whole_cols; col < num_cols; ++col)
-      accumulate_block<lanes, 1>(operands, row, col, d, d_stride);
+      accumulate_block<lanes, vectors, 1>(operands, row, col, d, d_stride);
   }
 }
 
 #ifdef OPDECK_EMU_AVX2
 OPDECK_EMU_AVX2 void accumulate_avx2(const GemmOperands& operands, uint32_t num_rows, uint32_t num_cols, float* d,
                                      uint32_t d_stride) {
-  accumulate<8>(operands, num_rows, num_cols, d, d_stride);
+  accumulate<8, 2, 4>(operands, num_rows, num_cols, d, d_stride);
+}
+OPDECK_EMU_AVX512 void accumulate_avx512(const GemmOperands& operands, uint32_t num_rows, uint32_t num_cols, float* d,
+                                         uint32_t d_stride) {
+  accumulate<16, 1, 8>(operands, num_rows, num_cols, d, d_stride);
 }
 #endif
 
@@ -56,9 +63,10 @@ OPDECK_EMU_AVX2 void accumulate_avx2(const GemmOperands& operands, uint32_t num_
 
 void gemm_accumulate(const GemmOperands& operands, uint32_t num_rows, uint32_t num_cols, float* d, uint32_t d_stride) {
 #ifdef OPDECK_EMU_AVX2
+  if (has_avx512()) return accumulate_avx512(operands, num_rows, num_cols, d, d_stride);
   if (has_avx2()) return accumulate_avx2(operands, num_rows, num_cols, d, d_stride);
 #endif
-  accumulate<4>(operands, num_rows, num_cols, d, d_stride);
+  accumulate<4, 2, 4>(operands, num_rows, num_cols, d, d_stride);
 }
 
 void gemm_integers(const GemmOperands& operands, uint32_t num_rows, uint32_t num_cols, int32_t* sums) {

@@ -36,10 +36,15 @@ void decode_lines(const SmemOperand& operand, const SharedView& smem, const Line
   uint8_t* out = codes.get();
   for (uint32_t line = 0; line < range.num_lines; ++line)
     for (uint32_t byte = 0; byte < range.line_bytes; byte += 16) {
-      const uint32_t piece_bytes = std::min(16u, range.line_bytes - byte);
-      const uint32_t address =
+      const uint8_t* const piece =
+          smem.bytes +
           operand_address(operand.descriptor, operand.major, range.first_line + line, range.first_byte + byte);
-      std::memcpy(out, smem.bytes + address, piece_bytes);
+      const uint32_t piece_bytes = std::min(16u, range.line_bytes - byte);
+      if (piece_bytes == 16) {
+        std::memcpy(out, piece, 16);  // in one instruction
+      } else {
+        std::memcpy(out, piece, piece_bytes);
+      }
       out += piece_bytes;
     }
   decode_codes(operand, codes.get(), size_t{range.num_lines} * range.line_elems, values);

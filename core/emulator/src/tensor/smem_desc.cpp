@@ -26,6 +26,14 @@ Error base_offset_error(uint64_t word) {
   return {};
 }
 
+// No byte of the operand lies behind this: addresses grow from group to group of lines, within one, and along a line,
+// and a swizzle moves bytes about within 128. Not where the leading field is an address.
+uint32_t bound_of_operand(const SmemDescriptor& d, Major major, const OperandExtent& extent) {
+  const uint32_t end_of_group = (extent.num_lines - 1) | 7;
+  const uint32_t end_of_span = (extent.line_bytes - 1) | (swizzle_span_bytes(d.swizzle) - 1);
+  return linear_operand_address(d, major, end_of_group, end_of_span) | 127;
+}
+
 Error tcgen05_error(uint64_t word, const char* field, uint32_t got, const char* want) {
   return message("tcgen05 shared-memory descriptor ", Hex{word}, ": ", field, " is ", got, ", want ", want);
 }
@@ -69,6 +77,7 @@ Error check_operand(const SmemDescriptor& d, Major major, const OperandExtent& e
       return message("matrix descriptor: a K-major row of ", extent.line_bytes, " bytes that starts at ",
                      Hex{d.start_bytes}, " crosses its swizzle span of ", span_bytes, " bytes");
   }
+  if (!d.leading_is_absolute && bound_of_operand(d, major, extent) < smem_bytes) return {};
   for (uint32_t line = 0; line < extent.num_lines; ++line)
     for (uint32_t byte = 0; byte < extent.line_bytes; byte += 16) {
       const uint32_t address = operand_address(d, major, line, byte);

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <array>
+#include <cstring>
 
 #include "aligned_gemm.h"
 #include "message.h"
@@ -56,52 +57,82 @@ SmemOperand b_operand(const WgmmaPlan& p) {
   return {p.b_smem, p.operands.b_major, p.operands.b_format, p.k_elems, row_k_bytes, p.operands.negate_b};
 }
 
-// panel[k * num_rows + row] from the fragments.
-void load_register_a(const WgmmaPlan& plan, const uint32_t* const* registers, float* panel) {
-  const NumberFormat format = plan.operands.a_format;
-  const uint32_t elem_bytes = container_bytes(format);
-  const float sign = plan.operands.negate_a ? -1.0f : 1.0f;
-  for (uint32_t warp = 0; warp < num_warps; ++warp)
-    for (uint32_t reg = 0; reg < plan.num_a_registers; ++reg)
-      for (uint32_t lane = 0; lane < warp_lanes; ++lane) {
-        const MatrixCoord at = wgmma_a_coord(warp * warp_lanes + lane, reg, elem_bytes);
-        const uint32_t word = registers[warp * plan.num_a_registers + reg][lane];
-        for (uint32_t e = 0; e < 4 / elem_bytes; ++e)
-          panel[(at.col + e) * num_rows + at.row] = sign * decode(word >> (e * elem_bytes * 8), format);
-      }
+// The words of one register in the 32 lanes of a warp, by columns: lane 4 * row + i has word `row` of column i. Not inlined,
+// so that compilers see a transposition by itself and vectorise it.
+constexpr uint32_t fragment_columns = 4, fragment_rows = 8, fragment_column_step = 2 * num_rows;
+using Fragment = std::array<std::array<uint32_t, fragment_rows>, fragment_columns>;
+
+[[gnu::noinline]] Fragment fragment_of(const uint32_t* words) {
+  Fragment f;
+  for (uint32_t i = 0; i < fragment_columns; ++i)
+    for (uint32_t row = 0; row < fragment_rows; ++row) f[i][row] = words[row * fragment_columns + i];
+  return f;
+}
+[[gnu::noinline]] void store_fragment(const Fragment& f, uint32_t* words) {
+  for (uint32_t row = 0; row < fragment_rows; ++row)
+    for (uint32_t i = 0; i < fragment_columns; ++i) words[row * fragment_columns + i] = f[i][row];
 }
 
-// Calls move(word, sums index) for each register word of D; the index is col * num_rows + row. Under f16 a word holds
-// the elements at the index and at index + num_rows.
-template <class Move>
-void for_each_d_word(const WgmmaPlan& plan, uint32_t* const* registers, Move move) {
-  const bool halves = plan.operands.accumulator == Accumulator::f16;
-  const auto index_of = [halves](uint32_t thread, uint32_t reg) {
-    const MatrixCoord at = halves ? wgmma_d_f16_coord(thread, reg) : wgmma_d_coord(thread, reg);
-    return at.col * num_rows + at.row;
-  };
-  // An index is the sum of one of the thread and one of the register.
-  for (uint32_t warp = 0; warp < num_warps; ++warp) {
-    std::array<uint32_t, warp_lanes> of_lane;
-    for (uint32_t lane = 0; lane < warp_lanes; ++lane) of_lane[lane] = index_of(warp * warp_lanes + lane, 0);
-    for (uint32_t reg = 0; reg < plan.num_d_registers; ++reg) {
-      uint32_t* words = registers[warp * plan.num_d_registers + reg];
-      const uint32_t of_register = index_of(0, reg);
-      for (uint32_t lane = 0; lane < warp_lanes; ++lane) move(words[lane], of_lane[lane] + of_register);
+// The codes of A, code[k * num_rows + row], from the registers.
+template <class Code>
+void gather_a_codes(const WgmmaPlan& plan, const uint32_t* const* registers, Code* codes) {
+  constexpr uint32_t elem_bytes = sizeof(Code), per_register = 4 / elem_bytes;
+  for (uint32_t warp = 0; warp < num_warps; ++warp)
+    for (uint32_t reg = 0; reg < plan.num_a_registers; ++reg) {
+      const Fragment f = fragment_of(registers[warp * plan.num_a_registers + reg]);
+      const MatrixCoord at = wgmma_a_coord(warp * warp_lanes, reg, elem_bytes);
+      for (uint32_t i = 0; i < fragment_columns; ++i)
+        for (uint32_t e = 0; e < per_register; ++e) {
+          Code* const column = codes + (at.col + i * per_register + e) * num_rows + at.row;
+          for (uint32_t row = 0; row < fragment_rows; ++row)
+            column[row] = static_cast<Code>(f[i][row] >> (e * elem_bytes * 8));
+        }
     }
+}
+
+// panel[k * num_rows + row].
+void load_register_a(const WgmmaPlan& plan, const uint32_t* const* registers, float* panel) {
+  const NumberFormat format = plan.operands.a_format;
+  const size_t num_elems = size_t{num_rows} * plan.k_elems;
+  const Scratch<uint32_t> codes = make_scratch<uint32_t>(num_elems);
+  uint8_t* const bytes = reinterpret_cast<uint8_t*>(codes.get());
+  switch (container_bytes(format)) {
+    case 1: gather_a_codes(plan, registers, bytes); break;
+    case 2: gather_a_codes(plan, registers, reinterpret_cast<uint16_t*>(bytes)); break;
+    default: gather_a_codes(plan, registers, codes.get());
   }
+  decode_bulk(bytes, num_elems, format, panel);
+  for (size_t i = 0; plan.operands.negate_a && i < num_elems; ++i) panel[i] = -panel[i];
+}
+
+// Calls visit(words, index) for each register of D: index is that of its first word in the sums, col * num_rows + row,
+// and column i of the fragment stands fragment_column_step * i behind it. Under f16 a word holds the elements at its
+// index and num_rows behind.
+template <class Visit>
+void for_each_d_register(const WgmmaPlan& plan, uint32_t* const* registers, Visit&& visit) {
+  const bool halves = plan.operands.accumulator == Accumulator::f16;
+  for (uint32_t warp = 0; warp < num_warps; ++warp)
+    for (uint32_t reg = 0; reg < plan.num_d_registers; ++reg) {
+      const uint32_t thread = warp * warp_lanes;
+      const MatrixCoord at = halves ? wgmma_d_f16_coord(thread, reg) : wgmma_d_coord(thread, reg);
+      visit(registers[warp * plan.num_d_registers + reg], at.col * num_rows + at.row);
+    }
 }
 
 void run_s32(const WgmmaPlan& plan, const GemmOperands& panels, uint32_t* const* d_registers) {
   const Scratch<int32_t> sums = make_scratch<int32_t>(size_t{num_rows} * plan.operands.n_cols);
   gemm_integers(panels, num_rows, plan.operands.n_cols, sums.get());
   const Overflow overflow = plan.operands.saturate ? Overflow::saturate : Overflow::wrap;
-  for_each_d_word(plan, d_registers, [&](uint32_t& word, uint32_t i) {
-    word = add_s32(plan.operands.scale_d ? word : 0, sums[i], overflow);
+  for_each_d_register(plan, d_registers, [&](uint32_t* words, uint32_t index) {
+    Fragment f = fragment_of(words);
+    for (uint32_t i = 0; i < fragment_columns; ++i)
+      for (uint32_t row = 0; row < fragment_rows; ++row)
+        f[i][row] = add_s32(plan.operands.scale_d ? f[i][row] : 0, sums[index + i * fragment_column_step + row], overflow);
+    store_fragment(f, words);
   });
 }
 
-// D = A B + D as the tensor core adds; sums as in for_each_d_word.
+// D = A B + D as the tensor core adds; sums[col * num_rows + row].
 void accumulate(const WgmmaPlan& plan, const GemmOperands& panels, float* sums) {
   const WgmmaOperands& op = plan.operands;
   gemm_accumulate_aligned(panels, num_rows, op.n_cols, sums, num_rows,
@@ -110,22 +141,40 @@ void accumulate(const WgmmaPlan& plan, const GemmOperands& panels, float* sums) 
 
 void run_f32(const WgmmaPlan& plan, const GemmOperands& panels, uint32_t* const* d_registers, float* sums) {
   if (plan.operands.scale_d)
-    for_each_d_word(plan, d_registers,
-                    [sums](uint32_t& word, uint32_t i) { sums[i] = __builtin_bit_cast(float, word); });
+    for_each_d_register(plan, d_registers, [sums](const uint32_t* words, uint32_t index) {
+      const Fragment f = fragment_of(words);
+      for (uint32_t i = 0; i < fragment_columns; ++i)
+        std::memcpy(sums + index + i * fragment_column_step, f[i].data(), sizeof f[i]);
+    });
   accumulate(plan, panels, sums);
-  for_each_d_word(plan, d_registers,
-                  [sums](uint32_t& word, uint32_t i) { word = __builtin_bit_cast(uint32_t, sums[i]); });
+  for_each_d_register(plan, d_registers, [sums](uint32_t* words, uint32_t index) {
+    Fragment f;
+    for (uint32_t i = 0; i < fragment_columns; ++i)
+      std::memcpy(f[i].data(), sums + index + i * fragment_column_step, sizeof f[i]);
+    store_fragment(f, words);
+  });
 }
 
 void run_f16(const WgmmaPlan& plan, const GemmOperands& panels, uint32_t* const* d_registers, float* sums) {
   if (plan.operands.scale_d)
-    for_each_d_word(plan, d_registers, [sums](uint32_t& word, uint32_t i) {
-      sums[i] = decode_f16(static_cast<uint16_t>(word));
-      sums[i + num_rows] = decode_f16(static_cast<uint16_t>(word >> 16));
+    for_each_d_register(plan, d_registers, [sums](const uint32_t* words, uint32_t index) {
+      const Fragment f = fragment_of(words);
+      for (uint32_t i = 0; i < fragment_columns; ++i)
+        for (uint32_t row = 0; row < fragment_rows; ++row) {
+          float* const pair = sums + index + i * fragment_column_step + row;
+          pair[0] = decode_f16(static_cast<uint16_t>(f[i][row]));
+          pair[num_rows] = decode_f16(static_cast<uint16_t>(f[i][row] >> 16));
+        }
     });
   accumulate(plan, panels, sums);
-  for_each_d_word(plan, d_registers, [sums](uint32_t& word, uint32_t i) {
-    word = encode_f16_rn(sums[i]) | static_cast<uint32_t>(encode_f16_rn(sums[i + num_rows])) << 16;
+  for_each_d_register(plan, d_registers, [sums](uint32_t* words, uint32_t index) {
+    Fragment f;
+    for (uint32_t i = 0; i < fragment_columns; ++i)
+      for (uint32_t row = 0; row < fragment_rows; ++row) {
+        const float* const pair = sums + index + i * fragment_column_step + row;
+        f[i][row] = encode_f16_rn(pair[0]) | static_cast<uint32_t>(encode_f16_rn(pair[num_rows])) << 16;
+      }
+    store_fragment(f, words);
   });
 }
 
