@@ -75,6 +75,11 @@ class Shape:
         return f"b{self.b}_h{self.hq}_hk{self.hk}_q{self.sq}_k{self.sk}_{dims}"
 
 
+def _list_text(rows: tuple[int, ...]) -> str:
+    """All of them where they are few; else the first and how many."""
+    return ".".join(map(str, rows)) if len(rows) <= MAX_LISTED else f"{rows[0]}..of{len(rows)}"
+
+
 @dataclass(frozen=True)
 class Lengths:
     """Rows of each sequence: of packed ones (q and k; None: the batch's), and how many of them are used (None: all).
@@ -88,12 +93,11 @@ class Lengths:
 
     def __str__(self) -> str:
         rows = {"q": self.q, "k": self.k, "used_q": self.used_q, "used_k": self.used_k}
-        return "_".join(
-            f"{name}{'.'.join(map(str, lengths))}" for name, lengths in rows.items() if lengths is not None
-        ) + ("" if self.page_rows is None else f"_pages{self.page_rows}")
+        words = [f"{name}{_list_text(lengths)}" for name, lengths in rows.items() if lengths is not None]
+        return "_".join(words if self.page_rows is None else [*words, f"pages{self.page_rows}"])
 
     def arrays(self) -> dict[str, Array]:
-        """The arguments cu_seqlens_q, ... that say so; but for the block_table, which paged makes."""
+        """The arguments cu_seqlens_q, ... that say so; but for the block_table, which in_pages makes."""
         packed, used = {"q": self.q, "k": self.k}, {"q": self.used_q, "k": self.used_k}
         offsets = {f"cu_seqlens_{name}": np.cumsum([0, *rows]) for name, rows in packed.items() if rows is not None}
         counts = {f"seqused_{name}": np.array(rows) for name, rows in used.items() if rows is not None}
@@ -196,6 +200,7 @@ class Inputs:
 DTYPES = ("bf16", "fp16")
 # LSE is in fp32 whatever the inputs are.
 LSE_TOLERANCE = dtypes.Tolerance(max_abs=1e-2, mean_abs=1e-3, relative=np.inf)
+MAX_LISTED = 100  # lengths in an id
 FAR_ELEMS = (1 << 31) + 4096
 
 BOTTOM_RIGHT, TOP_LEFT = Causal(), Causal(align="top_left")
@@ -283,10 +288,14 @@ _EXAMPLE_77_ONE_SEQUENCE = (
     *((TOP_LEFT, sq, sk) for sq, sk in ((128, 128), (17, 257), (17, 25))),
     *((BOTTOM_RIGHT, sq, sk) for sq, sk in ((128, 128), (17, 257), (17, 25), (1013, 1024), (1024, 1035))),
 )
-_MANY = tuple(3 * i % 7 for i in range(75))  # more than two steps of the search for a sequence; every 7th is empty
+_MANY = tuple(3 * i % 7 for i in range(75))  # two steps of the search for a sequence; every 7th is empty
+_MOSTLY_EMPTY = tuple(300 * (i in (0, 700, 701, 1099)) for i in range(1100))  # three steps
+_LONG = tuple(np.diff((0, 1274, 2568, 3915, 5194, 6498, 7839, 8192)).tolist())
 _LENGTHS = (
     (*_packed(2, 1, 64, (130, 0, 300, 1), (257, 70, 0, 129), spare_rows=9), MASKS),
     (*_packed(1, 1, 64, _MANY, _MANY[::-1]), (None, TOP_LEFT)),
+    (*_packed(1, 1, 64, _MOSTLY_EMPTY, _MOSTLY_EMPTY), (BOTTOM_RIGHT,)),
+    (*_packed(1, 1, 64, _LONG, _LONG), (BOTTOM_RIGHT,)),
     (*_packed(1, 1, 64, (1, 1, 1), (76, 34, 146)), (BOTTOM_RIGHT,)),
     (*_packed(1, 1, 64, (76, 34, 146), (1, 1, 1)), (BOTTOM_RIGHT,)),  # most rows see no key
     (*_packed(2, 2, 128, (), (), spare_rows=20), (None,)),

@@ -2,8 +2,10 @@
 """Which rows of the tensors a CTA works on: of a batch of equal lengths, or of packed sequences.
 
 Called by: kernel.py. Every warp finds its CTA's Work by itself, so nothing is published and nobody waits.
-Packed, T rows of num_seqs sequences: the host does not know the lengths, so the grid has ceil(T / block_m) + num_seqs
-blocks a head, which is never too few; a CTA finds its sequence by summing blocks, and surplus ones find none.
+Packed, T rows of num_seqs sequences: the host does not know the lengths, so a head has ceil(T / block_m) + num_seqs
+blocks. Sequence i, of rows [a, b), has those from floor(a / block_m) + i to before floor(b / block_m) + i + 1: as many
+as its rows take, or one more. No sum over sequences says where they begin, so a warp finds the sequence of a block
+among 32^n by looking n times.
 Limits: what the tensors of lengths say is not checked, but never leads outside Q, K, V and O: rows are clamped.
 """
 
@@ -16,7 +18,7 @@ import cutlass
 import cutlass.cute as cute
 from cutlass import Int32, Int64
 
-from opdeck.core.fusion.intmath import ceil_div, clamp, max_, min_
+from opdeck.core.fusion.intmath import ceil_div, clamp, floor_div, max_, min_
 from opdeck.plugins.fmha_fwd.sm100.work import Rows, Work
 
 WARP_LANES = 32
@@ -62,29 +64,28 @@ class Sequences:
 
     @cute.jit
     def find(self, batch: Int32, q_block: Int32, num_rows: Int32, block_m: int) -> tuple[Int32, Int32]:
-        """(sequence, block of its own) of block `q_block` of the entry `batch` of dim 0. A packed block past the last
-        sequence's has sequence num_packed."""
+        """(sequence, block of its own) of block `q_block` of the entry `batch` of dim 0. A packed block before the
+        first sequence's has sequence num_packed."""
         seq, block = batch, q_block
         if is_given(self.cu_seqlens_q):
-            seq = Int32(0)
-            num_before = Int32(WARP_LANES)  # sequences of a step before the one that is looked for
-            while seq < self.num_packed and num_before == WARP_LANES:
-                ends = self.block_ends(seq, num_rows, block_m)
-                num_before = Int32(cute.arch.popc(cute.arch.vote_ballot_sync(ends <= block)))
-                blocks_before = cute.arch.shuffle_sync(ends, max_(num_before - 1, 0))
-                block = block - cutlass.select_(num_before > 0, blocks_before, Int32(0))
-                seq = seq + num_before
+            # The last sequence in [seq, end) that begins at or before the block; 32 are looked at a step.
+            seq, end = Int32(0), self.num_packed
+            while seq + 1 < end:
+                stride = ceil_div(end - seq, WARP_LANES)
+                probe = seq + cute.arch.lane_idx() * stride
+                first_block = self.first_block(min_(probe, end - 1), num_rows, block_m)
+                is_before = first_block <= cutlass.select_(probe < end, q_block, Int32(-1))
+                num_before = Int32(cute.arch.popc(cute.arch.vote_ballot_sync(is_before)))
+                seq = seq + max_(num_before - 1, 0) * stride
+                end = min_(seq + stride, end)
+            block = q_block - self.first_block(seq, num_rows, block_m)
+            if block < 0:
+                seq, block = self.num_packed, Int32(0)
         return seq, block
 
-    @cute.jit
-    def block_ends(self, first_seq: Int32, num_rows: Int32, block_m: int) -> Int32:
-        """In lane i the blocks of the sequences [first_seq, first_seq + i]."""
-        lane = cute.arch.lane_idx()
-        ends = ceil_div(self.q_rows(first_seq + lane, Int32(0), num_rows).count, block_m)
-        for distance in (1, 2, 4, 8, 16):
-            lower = cute.arch.shuffle_sync_up(ends, distance)
-            ends = ends + cutlass.select_(lane >= distance, lower, Int32(0))
-        return ends
+    def first_block(self, seq: Int32, num_rows: Int32, block_m: int) -> Int32:
+        """Of a packed sequence."""
+        return floor_div(clamp(self.cu_seqlens_q[seq], 0, num_rows), block_m) + seq
 
     def q_rows(self, seq: Int32, batch: Int32, num_rows: Int32) -> Rows:
         begin, count = row_interval(self.cu_seqlens_q, self.seqused_q, seq, num_rows)

@@ -1,0 +1,62 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Problems that a grid's y and z, or offsets of 32 bits, could not hold."""
+
+from __future__ import annotations
+
+import ml_dtypes
+import numpy as np
+import pytest
+
+from opdeck.core import dtypes, registry
+from opdeck.core.devices import Device, open_device
+from opdeck.core.verify import compare
+from opdeck.plugins.fmha_fwd import reference
+
+TOLERANCE = dtypes.dtype("bf16").tolerance
+
+
+@pytest.fixture(scope="module")
+def device() -> Device:
+    return open_device("emulator:sm_100a", hazards="strict")
+
+
+def normal(*shape: int) -> np.ndarray:
+    return np.random.default_rng(7).standard_normal(shape).astype(ml_dtypes.bfloat16)
+
+
+@pytest.mark.parametrize(
+    ("variant", "max_ctas", "num_ctas"),
+    [
+        ("fmha_fwd_sm100a_bf16_d64_persistent_none", 2, 2),
+        pytest.param("fmha_fwd_sm100a_bf16_d64_none", None, 65537, marks=pytest.mark.full),
+    ],
+)
+def test_batch_times_heads_above_65535(variant: str, max_ctas: int | None, num_ctas: int, device: Device) -> None:
+    batch = 65537
+    q, k, v = (normal(batch, 1, 1, 64) for _ in range(3))
+    out = np.full_like(q, np.nan)
+    used = np.zeros(batch, np.int32)  # all but a few have no query, so that this is quick
+    used[[0, 65535, 65536]] = 1
+    registry.get("fmha_fwd")(q, k, v, out=out, seqused_q=used, max_ctas=max_ctas, variant=variant, device=device)
+    report = device.last_report()
+    assert report is not None
+    assert report.num_ctas == num_ctas
+    assert np.array_equal(out[used == 1], v[used == 1])  # of one key
+    assert np.isnan(out[used == 0].astype(np.float32)).all()
+
+
+def test_rows_whose_offsets_pass_32_bits(device: Device) -> None:
+    """Packed keys that begin 2^31 elements behind those of an empty sequence; that memory is reserved, not touched."""
+    first_row, sq, sk = 1 << 25, 130, 140
+    q, out = normal(sq, 2, 64), np.full((sq, 2, 64), np.nan, ml_dtypes.bfloat16)
+    k, v = (np.empty((first_row + sk, 1, 64), ml_dtypes.bfloat16) for _ in range(2))
+    k[first_row:], v[first_row:] = normal(sk, 1, 64), normal(sk, 1, 64)
+    cu_seqlens_q, cu_seqlens_k = (np.array([0, *ends], np.int32) for ends in ((0, sq), (first_row, first_row + sk)))
+    _, lse = registry.get("fmha_fwd")(
+        *(q, k, v), out=out, return_lse=True, cu_seqlens_q=cu_seqlens_q, cu_seqlens_k=cu_seqlens_k, device=device
+    )
+    far = slice(first_row, first_row + sk)
+    want_o, want_lse = reference.forward(q[None], k[None, far], v[None, far], None, 64**-0.5)
+    assert TOLERANCE is not None
+    assert compare(out[None], want_o).within(TOLERANCE)
+    assert compare(lse[None], want_lse).within(TOLERANCE)
