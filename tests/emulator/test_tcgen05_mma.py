@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 import ml_dtypes
 import numpy as np
 import pytest
-from emulator_driver import WRITE, Emulator, Launch, Tensor, run_body
+from emulator_driver import WRITE, Emulator, Launch, Schedule, Tensor, run_body
 from tmem_frame import framed
 
 N = 32
@@ -109,6 +109,7 @@ class Case:
     accumulate: bool = False
     disabled: tuple[int, ...] = ()  # words of the disable-output-lane vector
     d_code: int = 1
+    num_ctas: int = 1  # that share the rows of A, of B and of D
     name: str = field(default="", compare=False)
 
     @property
@@ -132,7 +133,7 @@ def vector(first: int, count: int) -> str:
 
 
 def kernel(case: Case) -> str:
-    """p_0: shared memory; p_1: 64 columns of tensor memory, by lane; p_2: D, by lane."""
+    """Of each CTA, p_0: shared memory; p_1: 64 columns of tensor memory, by lane; p_2: D, by lane."""
     a = "[%r103]" if case.a_in_tmem else "%d3"
     disabled = "{" + ", ".join(hex(word) for word in case.disabled) + "}, " if case.disabled else ""
     load_tmem = "".join(
@@ -141,26 +142,36 @@ def kernel(case: Case) -> str:
         + "tcgen05.wait::st.sync.aligned;\n"
         for first in (0, 32)
     )
+    group, sync, signal = f"cta_group::{case.num_ctas}", "bar.sync 0;", "b64 [done]"
+    if case.num_ctas == 2:
+        sync = "barrier.cluster.arrive.release.aligned; barrier.cluster.wait.acquire.aligned;"
+        signal = "multicast::cluster.b64 [done], %h0"
     return f"""
+      mov.u32 %r110, %cluster_ctarank;
+      mad.wide.u32 %d10, %r110, {SHARED_BYTES}, %p_0;
+      mad.wide.u32 %d11, %r110, {128 * 256}, %p_1;
+      mad.wide.u32 %d12, %r110, {128 * 4 * N}, %p_2;
+      mov.u16 %h0, 3;
       mov.u32 %r90, source;
       mov.b32 %r91, 0;
     FILL:
       mad.lo.u32 %r92, %r91, 128, %tid;
       mul.wide.u32 %d0, %r92, 4;
-      add.s64 %d1, %p_0, %d0;
+      add.s64 %d1, %d10, %d0;
       ld.global.b32 %r93, [%d1];
       mad.lo.u32 %r94, %r92, 4, %r90;
       st.shared.b32 [%r94], %r93;
       add.u32 %r91, %r91, 1;
       setp.lt.u32 %q0, %r91, {SHARED_BYTES // 512};
       @%q0 bra FILL;
-      mad.wide.u32 %d5, %tid, 256, %p_1;
+      mad.wide.u32 %d5, %tid, 256, %d11;
       {load_tmem}
       fence.proxy.async.shared::cta;
       setp.eq.u32 %q1, %tid, 0;
       @%q1 mbarrier.init.shared.b64 [done], 1;
+      @%q1 fence.mbarrier_init.release.cluster;
       tcgen05.fence::before_thread_sync;
-      bar.sync 0;
+      {sync}
       tcgen05.fence::after_thread_sync;
       shr.u32 %r95, %r90, 4;
       cvt.u64.u32 %d2, %r95;
@@ -170,22 +181,31 @@ def kernel(case: Case) -> str:
       add.u32 %r103, %r100, {A_COLUMN};
       mov.b32 %r96, {case.instruction_descriptor:#x};
       setp.eq.u32 %q2, {int(case.accumulate)}, 1;
-      @%q1 tcgen05.mma.cta_group::1.kind::{case.kind} [%r100], {a}, %d4, %r96, {disabled}%q2;
-      @%q1 tcgen05.commit.cta_group::1.mbarrier::arrive::one.shared::cluster.b64 [done];
+      setp.eq.and.u32 %q4, %r110, 0, %q1;
+      @%q4 tcgen05.mma.{group}.kind::{case.kind} [%r100], {a}, %d4, %r96, {disabled}%q2;
+      @%q4 tcgen05.commit.{group}.mbarrier::arrive::one.shared::cluster.{signal};
     WAIT:
       mbarrier.try_wait.parity.shared.b64 %q3, [done], 0;
       @!%q3 bra WAIT;
       tcgen05.fence::after_thread_sync;
       tcgen05.ld.sync.aligned.32x32b.x{N}.b32 {vector(0, N)}, [%r102];
       tcgen05.wait::ld.sync.aligned;
-      mad.wide.u32 %d6, %tid, {4 * N}, %p_2;
-    """ + "\n".join(f"st.global.b32 [%d6+{4 * i}], %r{i};" for i in range(N))
+      mad.wide.u32 %d6, %tid, {4 * N}, %d12;
+    """ + "\n".join([*(f"st.global.b32 [%d6+{4 * i}], %r{i};" for i in range(N)), sync])
 
 
-def lane_of(case: Case) -> np.ndarray:
-    """M = 128: a row a lane. M = 64: sixteen rows in each quarter."""
-    rows = np.arange(case.m)
-    return rows if case.m == 128 else rows // 16 * 32 + rows % 16
+def places(case: Case) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Of D, (M, N): CTA, lane and column.
+
+    One CTA: a row a lane, and of 64 rows sixteen in each quarter. Two: half of the rows each, and of 64 rows the second
+    half of the columns in the lanes behind them.
+    """
+    rows, columns = np.mgrid[: case.m, :N]
+    if case.num_ctas == 1:
+        return rows * 0, rows if case.m == 128 else rows // 16 * 32 + rows % 16, columns
+    if case.m == 256:
+        return rows // 128, rows % 128, columns
+    return rows // 64, rows % 64 + 64 * (columns >= N // 2), columns % (N // 2)
 
 
 CASES = (
@@ -206,6 +226,34 @@ CASES = (
         for a, b in ((E4M3, E4M3), (E5M2, E4M3), (E4M3, E5M2))
     ),
     Case("f8f6f4", E4M3, E4M3, 32, 64, a_layout=K_MAJOR["64B"], name="f8f6f4, M 64, 64B"),
+    Case("f16", F16, F16, 16, 256, num_ctas=2, name="f16, two CTAs"),
+    Case(
+        "f16",
+        F16,
+        F16,
+        16,
+        256,
+        accumulate=True,
+        a_layout=MN_128,
+        b_layout=K_MAJOR["64B"],
+        num_ctas=2,
+        name="f16, two CTAs, accumulated, A of M major",
+    ),
+    Case("f16", BF16, BF16, 16, 128, num_ctas=2, name="bf16, two CTAs, M 128"),
+    Case("f16", F16, F16, 16, 256, a_in_tmem=True, num_ctas=2, name="f16, two CTAs, A in tensor memory"),
+    Case(
+        "f16",
+        F16,
+        F16,
+        16,
+        256,
+        disabled=(0xF, 0, 1 << 31, 0, 0, 3, 0, 0xFFFFFFFF),
+        num_ctas=2,
+        name="f16, two CTAs, lanes disabled",
+    ),
+    Case("f8f6f4", E4M3, E5M2, 32, 256, a_layout=K_MAJOR["32B"], num_ctas=2, name="f8f6f4, two CTAs"),
+    Case("tf32", TF32, TF32, 8, 128, accumulate=True, num_ctas=2, name="tf32, two CTAs, M 128, accumulated"),
+    Case("i8", S8, S8, 32, 256, d_code=2, num_ctas=2, name="s8, two CTAs"),
     Case("i8", S8, S8, 32, d_code=2, name="s8"),
     Case("i8", U8, S8, 32, d_code=2, accumulate=True, name="u8 x s8, accumulated"),
 )
@@ -216,25 +264,29 @@ def test_mma(emulator: Emulator, case: Case):
     rng = np.random.default_rng(5)
     a = rng.choice(case.a.values, (case.m, case.k))
     b = rng.choice(case.b.values, (N, case.k))
-    image = np.zeros(SHARED_BYTES, np.uint8)
-    if not case.a_in_tmem:
-        image[:B_OFFSET] = filled(case.a_layout, case.a, a)
-    image[B_OFFSET:] = filled(case.b_layout, case.b, b)
-    start = rng.choice(WHOLE, (128, N))
+    num = case.num_ctas
+    image = np.zeros((num, SHARED_BYTES), np.uint8)
+    for cta, (a_rows, b_rows) in enumerate(zip(np.split(a, num), np.split(b, num), strict=True)):
+        if not case.a_in_tmem:
+            image[cta, :B_OFFSET] = filled(case.a_layout, case.a, a_rows)
+        image[cta, B_OFFSET:] = filled(case.b_layout, case.b, b_rows)
+    start = rng.choice(WHOLE, (num, 128, N))
     number = np.int32 if case.kind == "i8" else np.float32
-    tmem = np.zeros((128, 64), np.uint32)
-    tmem[:, :N] = start.astype(number).view(np.uint32)
+    tmem = np.zeros((num, 128, 64), np.uint32)
+    tmem[..., :N] = start.astype(number).view(np.uint32)
     if case.a_in_tmem:
         words = case.a.bytes_of(a).view(np.uint32)
-        tmem[:, A_COLUMN : A_COLUMN + words.shape[1]] = words
-    out = np.zeros((128, N), np.uint32)
+        tmem[..., A_COLUMN : A_COLUMN + words.shape[1]] = words.reshape(num, 128, -1)
+    out = np.zeros((num, 128, N), np.uint32)
     tensors = [Tensor(image.view(np.uint32)), Tensor(tmem), Tensor(out, WRITE)]
-    run_body(emulator, framed(kernel(case)), tensors, Launch(block=(128, 1, 1)), declarations=DECLARATIONS)
+    launch = Launch(grid=(num, 1, 1), block=(128, 1, 1), cluster=(num, 1, 1))
+    body = framed(kernel(case), num_ctas=num)
+    run_body(emulator, body, tensors, launch, Schedule(hazards=1), declarations=DECLARATIONS)
     expected = start.astype(np.float64)
-    lanes = lane_of(case)
+    at = places(case)
     sums = a @ b.T * (-1) ** sum(case.negate)
-    expected[lanes] = sums + (expected[lanes] if case.accumulate else 0)
-    masks = np.array(case.disabled or (0,) * 4, np.uint32)
-    kept = (masks[:, None] >> np.arange(32, dtype=np.uint32) & 1).astype(bool).ravel()
+    expected[at] = sums + (expected[at] if case.accumulate else 0)
+    masks = np.array(case.disabled or (0,) * 4 * num, np.uint32).reshape(num, 4, 1)
+    kept = (masks >> np.arange(32, dtype=np.uint32) & 1).astype(bool).reshape(num, 128)
     expected[kept] = start[kept]
     np.testing.assert_array_equal(out.view(number), expected)
