@@ -30,6 +30,9 @@ Fusions = Annotated[
 Plugins = Annotated[
     list[str] | None, typer.Option("--plugin", help="Only what these plugins offer, their fusions included.")
 ]
+Variants = Annotated[
+    list[str] | None, typer.Option("--variant", help="Only rows whose ids fit one of these shell patterns, a,b.")
+]
 RowsOption = Annotated[Rows, typer.Option("--rows", help="Every row, or those that packs hold by default.")]
 
 
@@ -41,11 +44,12 @@ def plan_command(
     fusion: Fusions = None,
     plugin: Plugins = None,
     rows: RowsOption = Rows.DEFAULT,
+    variant: Variants = None,
     count: Annotated[bool, typer.Option("--count", help="Print only the number of variants.")] = False,
 ) -> None:
     """List the variants that `aot build` would compile with the same options."""
-    selection = Selection(_split(family), _split(arch), _split(dtype), tuple(fusion or ()), _split(plugin), rows)
-    planned = plan(registry, selection)
+    narrowed = _split(family), _split(arch), _split(dtype), tuple(fusion or ()), _split(plugin)
+    planned = plan(registry, Selection(*narrowed, rows, _split(variant)))
     if count:
         print(len(planned))
         return
@@ -61,6 +65,7 @@ def build_command(
     fusion: Fusions = None,
     plugin: Plugins = None,
     rows: RowsOption = Rows.DEFAULT,
+    variant: Variants = None,
     out: Annotated[Path, typer.Option("--out", "-o", help="Folder to write the pack to.")] = Path("opdeck-packs"),
     name: Annotated[str, typer.Option("--name", help="Name of the pack.")] = "opdeck",
     jobs: Annotated[
@@ -68,8 +73,8 @@ def build_command(
     ] = None,
 ) -> None:
     """Compile the variants that `aot plan` lists into OUT/NAME.opdeck.so."""
-    selection = Selection(_split(family), _split(arch), _split(dtype), tuple(fusion or ()), _split(plugin), rows)
-    planned = plan(registry, selection)
+    narrowed = _split(family), _split(arch), _split(dtype), tuple(fusion or ()), _split(plugin)
+    planned = plan(registry, Selection(*narrowed, rows, _split(variant)))
     schemas = {row.family: registry.schema(row.family) for row in planned}
     begin = time.monotonic()
     columns = (

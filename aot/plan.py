@@ -7,6 +7,7 @@ Who calls it: the CLI and build scripts. The plan is the registry's rows, narrow
 from __future__ import annotations
 
 import enum
+import fnmatch
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -31,6 +32,7 @@ class Selection:
     """What to keep of the rows; an empty tuple keeps all.
 
     fusions: canonical names, "none" without one. plugins: those whose families, or whose fusions, the rows are of.
+    variants: shell patterns of ids.
     """
 
     families: tuple[str, ...] = ()
@@ -39,6 +41,7 @@ class Selection:
     fusions: tuple[str, ...] = ()
     plugins: tuple[str, ...] = ()
     rows: Rows = Rows.DEFAULT
+    variants: tuple[str, ...] = ()
 
 
 def plan(registry: Registry, selection: Selection) -> tuple[Variant, ...]:
@@ -55,7 +58,17 @@ def plan(registry: Registry, selection: Selection) -> tuple[Variant, ...]:
     rows = _keep(rows, "plugin", selection.plugins, lambda row: _owners(registry, row))
     rows = _keep(rows, "arch", selection.archs, lambda row: {row.arch})
     rows = _keep(rows, "dtype", selection.dtypes, lambda row: {row.dtype})
-    return tuple(_keep(rows, "fusion", selection.fusions, lambda row: {row.fusion_name}))
+    rows = _keep(rows, "fusion", selection.fusions, lambda row: {row.fusion_name})
+    return tuple(_matching(rows, selection.variants))
+
+
+def _matching(rows: list[Variant], patterns: tuple[str, ...]) -> list[Variant]:
+    for pattern in patterns:
+        if not fnmatch.filter((row.id for row in rows), pattern):
+            raise ArgumentError("variant", repr(pattern), f"a pattern of some of {len(rows)} ids", "opdeck aot plan")
+    return (
+        [row for row in rows if any(fnmatch.fnmatchcase(row.id, pattern) for pattern in patterns)] if patterns else rows
+    )
 
 
 def _owners(registry: Registry, row: Variant) -> set[str]:

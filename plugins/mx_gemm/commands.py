@@ -7,7 +7,7 @@ Who calls it: opdeck.core.cli, through the family's row in plugin.py.
 from __future__ import annotations
 
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import prod
 from typing import Annotated, Any
 
@@ -22,20 +22,21 @@ from opdeck.core.devices import Device
 from opdeck.core.errors import ArgumentError
 from opdeck.core.fusion import Activation
 from opdeck.core.mx.report import accuracy
-from opdeck.core.mx.tensor import K_MULTIPLE
+from opdeck.core.mx.tensor import K_MULTIPLE, MxTensor
 from opdeck.core.operator import refusal_lines
 from opdeck.core.transfer import to_memory, to_numpy, wait_for
 from opdeck.core.variant import Variant
 from opdeck.core.verify import compare
 from opdeck.plugins.mx_gemm import reference
 from opdeck.plugins.mx_gemm.cases import Shape, expected_macs
-from opdeck.plugins.mx_gemm.spec import ALIGN_BYTES, OUTPUT_DTYPES
-from opdeck.plugins.mx_gemm.variants import FUSIONS
+from opdeck.plugins.mx_gemm.spec import ALIGN_BYTES, BLOCK_SCALED_OUTPUTS, OUTPUT_DTYPES
+from opdeck.plugins.mx_gemm.variants import FUSIONS, TERM_DTYPE
 
 Array = npt.NDArray[Any]
 
 MAX_ELEMS = 1 << 33  # of a tensor: what does not fit in memory is a wrong command line, not a wrong result
 
+_D_FORMATS = (*OUTPUT_DTYPES, *BLOCK_SCALED_OUTPUTS)
 _FORMAT_NAMES = ", ".join(row.name for row in mx.FORMATS)
 
 RowsOption = Annotated[int, typer.Option("--m", min=1, help="Rows of A and D.")]
@@ -44,7 +45,8 @@ DepthOption = Annotated[int, typer.Option("--k", min=K_MULTIPLE, help="Columns o
 BatchOption = Annotated[int, typer.Option("--l", min=1, help="Products of one shape.")]
 AFormatOption = Annotated[str, typer.Option("--a_format", help=f"Of {_FORMAT_NAMES}.")]
 BFormatOption = Annotated[str | None, typer.Option("--b_format", help="The same of B. Default: a_format.")]
-DFormatOption = Annotated[str, typer.Option("--d_format", help=f"Of {', '.join(OUTPUT_DTYPES)}.")]
+DFormatOption = Annotated[str, typer.Option("--d_format", help=f"Of {', '.join(_D_FORMATS)}.")]
+DScaleOption = Annotated[float | None, typer.Option("--d_scale", help="The global scale of an nvfp4 D. Default: 1.")]
 AlphaOption = Annotated[float, typer.Option("--alpha", help="What the products are multiplied with.")]
 BetaOption = Annotated[float, typer.Option("--beta", help="What C is multiplied with; 0: there is no C.")]
 BiasOption = Annotated[bool, typer.Option("--bias", help="Add a bias a column.")]
@@ -63,6 +65,12 @@ class _Product:
     formats: tuple[str, str]
     d_format: str
     epilogue: reference.Epilogue
+    d_scale: float | None = None
+
+    def in_fp32(self) -> _Product:
+        """The same with a D of fp32."""
+        c, bias = (None if term is None else _in_rows(term, "fp32") for term in (self.epilogue.c, self.epilogue.bias))
+        return replace(self, d_format="fp32", d_scale=None, epilogue=replace(self.epilogue, c=c, bias=bias))
 
     def call(self, memory: str) -> dict[str, Any]:
         """Arguments of the operator, in that memory, with an output that holds NaN."""
@@ -72,9 +80,15 @@ class _Product:
         )
         epilogue = self.epilogue
         columns = 1 if epilogue.activation is None else epilogue.activation.num_columns
-        out = np.full((*self.a.shape[:2], self.b.shape[1] // columns), np.nan)
-        arrays = {"c": epilogue.c, "bias": epilogue.bias, "out": _in_rows(out, self.d_format)}
-        placed = {name: to_memory(array, memory) for name, array in arrays.items() if array is not None}
+        shape = (*self.a.shape[:2], self.b.shape[1] // columns)
+        terms = {"c": epilogue.c, "bias": epilogue.bias}
+        placed = {name: to_memory(array, memory) for name, array in terms.items() if array is not None}
+        if self.d_format in BLOCK_SCALED_OUTPUTS:
+            unit = 1.0 if self.d_scale is None else self.d_scale
+            placed["out"] = MxTensor.empty(a.data, mx.mx_format(self.d_format), shape, unit)
+            placed["d_scale"] = self.d_scale
+        else:
+            placed["out"] = to_memory(_in_rows(np.full(shape, np.nan), self.d_format), memory)
         scalars = {"alpha": epilogue.alpha, "beta": epilogue.beta, "activation": epilogue.activation}
         return {"a": a, "b": b, **placed, **scalars}
 
@@ -87,6 +101,7 @@ def run(
     a_format: AFormatOption = "mxfp8_e4m3",
     b_format: BFormatOption = None,
     d_format: DFormatOption = "bf16",
+    d_scale: DScaleOption = None,
     alpha: AlphaOption = 1.0,
     beta: BetaOption = 0.0,
     bias: BiasOption = False,
@@ -103,13 +118,16 @@ def run(
     terms = numbers.terms(shape, beta != 0.0, bias)
     epilogue = reference.Epilogue(alpha, beta, *terms, _activation(activation))
     a, b = numbers.operands(shape)
-    product = _Product(shape, a, b, (a_format, b_format or a_format), d_format, epilogue)
+    product = _Product(shape, a, b, (a_format, b_format or a_format), d_format, epilogue, d_scale)
     where = command_device(device, schedule, hazards)
     arguments = product.call(where.memory)
     variant, seconds = _launch(arguments, where)
     is_right = _print_launch(product, variant, where, seconds)
     if verify:
-        is_right &= _print_errors(product, arguments)
+        if d_format in BLOCK_SCALED_OUTPUTS:
+            is_right &= _print_quantised(product, arguments, where)
+        else:
+            is_right &= _print_errors(product, arguments)
         print("PASS" if is_right else "FAIL")
     if not is_right:
         raise typer.Exit(1)
@@ -148,10 +166,10 @@ class _Numbers:
     """Random inputs: N(0, 1)."""
 
     def __init__(self, rng: np.random.Generator, d_format: str) -> None:
-        if d_format not in OUTPUT_DTYPES:
-            raise ArgumentError("--d_format", repr(d_format), "|".join(OUTPUT_DTYPES))
+        if d_format not in _D_FORMATS:
+            raise ArgumentError("--d_format", repr(d_format), "|".join(_D_FORMATS))
         self._rng = rng
-        self._d_format = d_format
+        self._term_dtype = TERM_DTYPE if d_format in BLOCK_SCALED_OUTPUTS else d_format
 
     def operands(self, shape: Shape) -> tuple[Array, Array]:
         """A (L, M, K) and B (L, N, K) in fp32."""
@@ -159,9 +177,9 @@ class _Numbers:
         return a, b
 
     def terms(self, shape: Shape, with_c: bool, with_bias: bool) -> tuple[Array | None, Array | None]:
-        """C (L, M, N) and the bias (N,), of D's type, or None."""
-        c = _in_rows(self._normal((shape.num_batches, shape.m, shape.n)), self._d_format) if with_c else None
-        return c, _in_rows(self._normal((shape.n,)), self._d_format) if with_bias else None
+        """C (L, M, N) and the bias (N,), of the type that D wants, or None."""
+        c = _in_rows(self._normal((shape.num_batches, shape.m, shape.n)), self._term_dtype) if with_c else None
+        return c, _in_rows(self._normal((shape.n,)), self._term_dtype) if with_bias else None
 
     def _normal(self, extents: tuple[int, ...]) -> Array:
         if prod(extents) >= MAX_ELEMS:
@@ -236,3 +254,20 @@ def _print_errors(product: _Product, arguments: dict[str, Any]) -> bool:
         ratio = float((np.abs(got.astype(np.float64) - want) / bounds).max())
     print(f"{'D error':<18}{compare(got, want)}  {ratio:.3f} of its bound")
     return ratio <= 1.0
+
+
+def _print_quantised(product: _Product, arguments: dict[str, Any], where: Device) -> bool:
+    """The same of a block-scaled D, and whether it is, bit by bit, the fp32 D of the same device quantised."""
+    plain = product.in_fp32().call(where.memory)
+    registry.get("mx_gemm")(**plain, device=where)
+    is_right, got = _print_errors(product.in_fp32(), plain), arguments["out"]
+    unit = got.global_scale if got.format.has_global_scale else None
+    want = mx.quantize(plain["out"], got.format, global_scale=unit)
+    is_same = all(
+        np.array_equal(to_numpy(part).view(np.uint8), to_numpy(wanted).view(np.uint8))
+        for part, wanted in ((got.elements(), want.elements()), (got.scales, want.scales))
+    )
+    found = accuracy(got, plain["out"])
+    verdict = "the fp32 D's" if is_same else "not the fp32 D's"
+    print(f"{'D quantised':<18}elements and scales: {verdict}  SNR {found.snr_db:.1f} dB")
+    return is_right and is_same

@@ -66,7 +66,7 @@ _SM100 = "opdeck.plugins.mx_gemm.sm100.kernel:make"
 _ARCHS = ("sm_100a", "sm_103a")
 _EVERY_D = (*OUTPUT_DTYPES, *BLOCK_SCALED_OUTPUTS)
 # C and the bias of block-scaled D, whose own type they cannot have.
-_TERM_DTYPE = "bf16"
+TERM_DTYPE = "bf16"
 # Elements of 8, 6 and 4 bits in any mix, by an MMA that takes each in a byte.
 _MIXED = tuple(
     (a.name, b.name)
@@ -225,7 +225,7 @@ def _compiled_row(
         and not kernel.transposed
         and formats in _DEFAULT_FORMATS
         and d_format in _DEFAULT_D_FORMATS
-        and fusion is None,
+        and (fusion is None or "." in fusion.name),  # a plugin's
         transposed=kernel.transposed,
     )
 
@@ -258,7 +258,7 @@ def _d_dtypes(d_format: str) -> dict[str, str]:
     if d_format not in BLOCK_SCALED_OUTPUTS:
         return {"D": d_format, "C": d_format, "DS": FORMATS[0].scale_name}
     row = mx_format(d_format)
-    return {"D": row.element_name, "C": _TERM_DTYPE, "DS": row.scale_name}
+    return {"D": row.element_name, "C": TERM_DTYPE, "DS": row.scale_name}
 
 
 @functools.cache
@@ -273,7 +273,7 @@ def _d_rules(d_format: str) -> tuple[Rule, ...]:
 
 
 def _block_scaled_rules(row: MxFormat) -> tuple[Rule, ...]:
-    terms = Rule("dtype.C", "in", (dtypes.dtype(_TERM_DTYPE).number,), when=("has.d_block_scale", 1))
+    terms = Rule("dtype.C", "in", (dtypes.dtype(TERM_DTYPE).number,), when=("has.d_block_scale", 1))
     return Rule("n_out", "multiple_of", (K_MULTIPLE,)), terms, *_d_scale_rules(row)
 
 

@@ -48,11 +48,22 @@ def test_selections_narrow_one_another(with_copy: Registry):
         (Selection(("copy",), dtypes=("fp8",)), r"dtype: got 'fp8', want fp16\|fp32"),
         (Selection(("copy",), fusions=("causal",)), r"fusion: got 'causal', want a canonical name: .*\|causal\|"),
         (Selection(plugins=("alibi",)), r"plugin: got 'alibi', want copy_plugin\|fmha_fwd"),
+        (Selection(("copy",), variants=("copy_sm80_*",)), r"variant: got 'copy_sm80_\*', want a pattern of some of"),
     ],
 )
 def test_a_selection_of_nothing_is_an_error(with_copy: Registry, selection: Selection, message: str):
     with pytest.raises(ArgumentError, match=message):
         plan(with_copy, selection)
+
+
+def test_patterns_of_ids_narrow_too(with_copy: Registry):
+    rows = plan(with_copy, Selection(("copy",), fusions=("none",), variants=("*_fp16_none", "copy_sm90a_*")))
+    assert sorted(row.id for row in rows) == [
+        "copy_sm100a_fp16_none",
+        "copy_sm103a_fp16_none",
+        "copy_sm90a_fp16_none",
+        "copy_sm90a_fp32_none",
+    ]
 
 
 def test_a_plugin_brings_its_family_and_its_fusions(with_copy: Registry):

@@ -74,33 +74,30 @@ def test_a_plugin_that_is_not_there_is_said(site: Path) -> None:
 
 
 @pytest.mark.slow
-def test_a_c_host_runs_it_by_name(site: Path, tmp_path: Path) -> None:
-    build = [
-        "aot",
-        "build",
-        "--plugin=acme",
-        "--fusion=acme.log_alibi",
-        "--arch=sm_100a",
-        "--dtype=bf16",
-        f"--out={tmp_path}",
-        "--name=acme",
-    ]
+@pytest.mark.parametrize(
+    ("host", "selection"),
+    [
+        ("log_alibi_host", ["--fusion=acme.log_alibi", "--dtype=bf16"]),
+        (
+            "limited_gate_host",
+            [
+                "--fusion=acme.limited_gate",
+                "--rows=all",
+                "--variant=mx_gemm_sm100a_mxfp8_e4m3_mxfp8_e4m3_mxfp8_e4m3_acme*",
+            ],
+        ),
+    ],
+)
+def test_a_c_host_runs_it_by_name(site: Path, tmp_path: Path, host: str, selection: list[str]) -> None:
+    build = ["aot", "build", "--plugin=acme", "--arch=sm_100a", f"--out={tmp_path}", "--name=acme", *selection]
     built = opdeck_command(site, *build)
     assert built.returncode == 0, built.stdout + built.stderr
-    host, library = tmp_path / "log_alibi_host", opdeck.abi.library_path().parent
+    program, library = tmp_path / host, opdeck.abi.library_path().parent
     command = ["cc", "-std=c99", "-D_GNU_SOURCE", "-O2", "-Wall", "-Wextra", "-Wpedantic", "-Werror"]
-    command += [
-        "-I",
-        str(opdeck.abi.include_dir()),
-        "-I",
-        str(EXAMPLES),
-        str(HERE / "log_alibi_host.c"),
-        "-o",
-        str(host),
-    ]
+    command += ["-I", str(opdeck.abi.include_dir()), "-I", str(EXAMPLES), str(HERE / f"{host}.c"), "-o", str(program)]
     command += ["-L", str(library), "-lopdeck", "-lm", f"-Wl,-rpath,{library}"]
     subprocess.run(command, check=True, timeout=120)
-    run = [str(host), str(tmp_path / "acme.opdeck.so"), "emulator:sm_100a"]
+    run = [str(program), str(tmp_path / "acme.opdeck.so"), "emulator:sm_100a"]
     done = subprocess.run(run, capture_output=True, text=True, timeout=300, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
     assert done.stdout.endswith("PASS\n")

@@ -6,6 +6,7 @@ from __future__ import annotations
 import re
 from typing import Any
 
+import numpy as np
 import pytest
 from typer.testing import CliRunner
 
@@ -28,6 +29,8 @@ def invoke(verb: str, *arguments: str) -> Any:
         (["--a_format=nvfp4", "--d_format=fp32"], "mx_gemm_cpu_ue4m3_none"),
         (["--a_format=mxfp6_e3m2", "--b_format=mxfp4", "--l=2", "--bias", "--verify"], "mx_gemm_cpu_e8m0_none"),
         (["--alpha=0.5", "--beta=-2", "--bias", "--activation=gated_silu"], "mx_gemm_cpu_e8m0_gated_silu"),
+        (["--n=64", "--d_format=mxfp8_e5m2", "--activation=gated_silu"], "mx_gemm_cpu_e8m0_to_e8m0_gated_silu"),
+        (["--n=32", "--d_format=nvfp4", "--d_scale=0.5", "--bias"], "mx_gemm_cpu_e8m0_to_ue4m3_none"),
     ],
 )
 def test_run_prints_what_ran_and_passes(flags: list[str], variant: str) -> None:
@@ -59,6 +62,11 @@ def test_a_wrong_result_fails(spoil: Any, monkeypatch: pytest.MonkeyPatch) -> No
     [
         (["--a_format=int4"], "format: got 'int4', want mxfp8_e4m3|"),
         (["--d_format=fp8"], "--d_format: got 'fp8', want fp16|bf16|fp32"),
+        (
+            ["--n=32", "--d_format=mxfp4", "--d_scale=2"],
+            "d_scale: got 2.0, want None: mxfp4 has no scale of the tensor",
+        ),
+        (["--d_format=mxfp4"], "shape: got (1, 5, 6), want (rows, K) or (batch, rows, K), K a multiple of 32"),
         (["--activation=swish"], "--activation: got 'swish', want none|relu|gelu|silu|gated_silu"),
         (["--a_format=nvfp4", "--b_format=mxfp4"], "b: got mxfp4, want a format with the scales of a's nvfp4, ue4m3"),
         (["--k=40"], "x: got shape (1, 5, 40), want"),
@@ -80,3 +88,17 @@ def test_explain_gives_the_reasons() -> None:
     assert re.search(
         r"^arch: got cpu, want sm_103a \(\d+ variants, such as mx_gemm_sm103a", result.output, re.MULTILINE
     )
+
+
+def test_a_wrong_scale_of_d_fails(monkeypatch: pytest.MonkeyPatch) -> None:
+    launch = CpuLauncher.__call__
+
+    def launch_and_spoil(self: CpuLauncher, args: LaunchArgs) -> None:
+        launch(self, args)
+        if "d_block_scale" in args.tensors:
+            as_numpy(args.tensors["d_block_scale"]).view(np.uint8)[0, 0, 0, 511] = 1  # of no row: padding
+
+    monkeypatch.setattr(CpuLauncher, "__call__", launch_and_spoil)
+    result = invoke("run", *SMALL, "--n=32", "--d_format=mxfp8_e4m3")
+    assert result.exit_code == 1
+    assert "not the fp32 D's" in result.output
