@@ -20,7 +20,7 @@ from opdeck.core.mx import MxTensor, quantize, tile_scales, untile_scales
 from opdeck.core.mx.formats import SCALE_TILE_COLS, SCALE_TILE_ROWS
 from opdeck.core.variant import Variant
 from opdeck.plugins.mx_gemm.sm100.config import CTA_M, Config
-from opdeck.plugins.mx_gemm.spec import ALIGN_BYTES
+from opdeck.plugins.mx_gemm.spec import ALIGN_BYTES, OUTPUT_DTYPES
 from opdeck.plugins.mx_gemm.variants import KERNELS
 
 Array = npt.NDArray[Any]
@@ -117,11 +117,11 @@ def cases() -> Iterator[Case]:
 
 
 def every_format() -> Iterator[Case]:
-    """A case for each pair of formats, each type of D and each way that operands may lie."""
+    """A case for each pair of formats and each way that operands may lie, of the plain types of D in turn."""
     kernels = {(kernel.formats, kernel.transposed): kernel for kernel in KERNELS}
     for kernel in kernels.values():
         for idx, formats in enumerate(kernel.formats):
-            d_format = kernel.d_formats[idx % len(kernel.d_formats)]
+            d_format = OUTPUT_DTYPES[idx % len(OUTPUT_DTYPES)]
             yield Case(Shape(200, 136, 352), formats, d_format, transposed=kernel.transposed, tile="")
 
 
