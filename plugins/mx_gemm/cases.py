@@ -87,10 +87,10 @@ class Inputs:
 _MXFP8, _MXFP4, _NVFP4 = ("mxfp8_e4m3",) * 2, ("mxfp4",) * 2, ("nvfp4",) * 2
 # Less than a tile, more than one, rows and columns past whole tiles, and every end that K can have in one.
 _EDGES = (Shape(1, 8, 32), Shape(200, 136, 160), Shape(130, 264, 96, 3), Shape(129, 128, 448), Shape(256, 256, 256))
-# More than one cluster of each tile, a part of one, and a part of a tile of K.
-_CLUSTERS = Shape(520, 600, 448)
+# More than one cluster of each tile, a part of one, and a part of a tile of K, of an MMA of packed elements even.
+_CLUSTERS = Shape(520, 600, 416)
 # Groups of stages by the widest MMAs of sm_103a, a whole stage besides, and a part of one.
-_LONG = Shape(300, 520, 2 * 768 + 256 + 64)
+_LONG = Shape(300, 520, 2 * 768 + 256 + 32)
 
 
 def cases() -> Iterator[Case]:

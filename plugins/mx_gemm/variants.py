@@ -43,9 +43,8 @@ class Tile:
 class Kernel:
     """A kernel source: for which archs, formats of A and B and types of D, on which tile.
 
-    accept: what it asks of a problem besides, such as Rule("has.c", "eq", (0,)). slug: tells rows of one arch, formats,
-    type and tile apart. pitch_elems: of operands whose elements take less than a byte. transposed: the MN-major of "a"
-    and "b". config: numbers of the Config besides the tile's.
+    slug: tells rows of one arch, formats, type and tile apart. pitch_elems: of operands whose elements take less than a
+    byte. transposed: the MN-major of "a" and "b". config: numbers of the Config besides the tile's.
     """
 
     factory: str
@@ -53,7 +52,6 @@ class Kernel:
     formats: tuple[tuple[str, str], ...]
     d_formats: tuple[str, ...]
     tile: Tile
-    accept: tuple[Rule, ...] = ()
     slug: str = ""
     pitch_elems: int = field(default=PITCH_ELEMS)
     transposed: tuple[str, ...] = ()
@@ -110,9 +108,6 @@ _BASIC_TILES = (_PAIRS, _SQUARE)
 # What a pack holds unasked: equal formats but for the exotic, and activations of 8 bits with weights of 4.
 _DEFAULT_FORMATS = (("mxfp8_e4m3", "mxfp8_e4m3"), ("mxfp8_e4m3", "mxfp4"), *_PACKED)
 _DEFAULT_D_FORMATS = ("bf16",)
-# The MMA's last 64 of K may be half past the end; the kernel clears the scales of that half in the CTA of the mma warp
-# only, and so a pair takes whole ones.
-_WHOLE_MMAS = (Rule("k", "multiple_of", (64,)),)
 # Of 8 bits, or of 8 and 4.
 _COMMON = tuple(pair for pair in _MIXED if all("mxfp6" not in name for name in pair))
 _EXOTIC = tuple(pair for pair in _MIXED if pair not in _COMMON)
@@ -127,11 +122,8 @@ def _mixed_kernels(formats: tuple[tuple[str, str], ...], tiles: tuple[Tile, ...]
 def _packed_kernels() -> Iterator[Kernel]:
     """sm_103a has MMAs that take 96 of K in the time of 64. Narrow tiles wait for memory, not for MMAs."""
     for arch_name, tile in itertools.product(_ARCHS, _EVERY_TILE):
-        accept = _WHOLE_MMAS if tile.config["cluster_m"] > 1 else ()
         config = {"wide_k": int(arch_name == "sm_103a" and tile is not _NARROW)}
-        yield Kernel(
-            _SM100, (arch_name,), _PACKED, _EVERY_D, tile, accept, pitch_elems=_PACKED_PITCH_ELEMS, config=config
-        )
+        yield Kernel(_SM100, (arch_name,), _PACKED, _EVERY_D, tile, pitch_elems=_PACKED_PITCH_ELEMS, config=config)
 
 
 def _mn_major_kernels() -> Iterator[Kernel]:
@@ -215,7 +207,6 @@ def _compiled_row(
             *_major_rules(kernel.transposed),
             *_output_rules(_num_columns(fusion)),
             *kernel.tile.accept,
-            *kernel.accept,
         ),
         config=_config(kernel, d_format, _num_columns(fusion)),
         factory=kernel.factory,

@@ -38,6 +38,8 @@ MAX_STORE_COLS = 128
 WARP_ROWS = 32
 CHUNK_COLS = 32
 """Columns of a row that a thread of the epilogue has in registers at once."""
+NUM_TAIL_BARRIERS = 2
+"""Between the two CTAs of a pair, at the end of K: k_tail.py."""
 SCALE_ROWS = 128
 SCALE_WORD_BLOCKS = 4
 MMAS_PER_K_TILE = 4
@@ -269,6 +271,7 @@ class Config:
             **operands,
             "barriers": self.topology.num_barriers * MBARRIER_BYTES,
             "c_barriers": NUM_EPILOGUE_WARPS * MBARRIER_BYTES,
+            "tail_barriers": NUM_TAIL_BARRIERS * MBARRIER_BYTES,
             "tmem_base": 16,
             "alignment": SMEM_ALIGN_BYTES,
         }

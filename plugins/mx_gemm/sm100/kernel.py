@@ -12,6 +12,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+import cutlass
 import cutlass.cute as cute
 from cutlass import Float32, Int32, Int64, Uint32
 from cutlass.cute.nvgpu import tcgen05
@@ -26,6 +27,7 @@ from opdeck.plugins.mx_gemm.sm100 import wide_k
 from opdeck.plugins.mx_gemm.sm100.config import (
     CTA_M,
     NUM_EPILOGUE_WARPS,
+    NUM_TAIL_BARRIERS,
     SCALE_ROWS,
     SCALE_WORD_BLOCKS,
     SMEM_ALIGN_BYTES,
@@ -33,6 +35,7 @@ from opdeck.plugins.mx_gemm.sm100.config import (
     Config,
 )
 from opdeck.plugins.mx_gemm.sm100.epilogue import EpiloguePort, EpilogueRole, Results, Terms
+from opdeck.plugins.mx_gemm.sm100.k_tail import TailPort, TailScales
 from opdeck.plugins.mx_gemm.sm100.load import LoadPort, LoadRole, TmaTile
 from opdeck.plugins.mx_gemm.sm100.mma import MmaPort, MmaRole, ScalePort
 from opdeck.plugins.mx_gemm.sm100.operands import (
@@ -135,6 +138,8 @@ class MxGemm:
         if warp_idx == roles["epilogue"].first_warp:
             for warp in range(NUM_EPILOGUE_WARPS):
                 cute.arch.mbarrier_init(storage.c_barriers.data_ptr() + warp, 1)
+            for barrier in range(NUM_TAIL_BARRIERS):
+                cute.arch.mbarrier_init(storage.tail_barriers.data_ptr() + barrier, 1)
             cute.arch.alloc_tmem(config.tmem.alloc_cols, storage.tmem_base.ptr, is_two_cta=is_pair)
         cute.arch.mbarrier_init_fence()
         tmem_before_signal()
@@ -146,8 +151,11 @@ class MxGemm:
             activation = None if self.activation is None else self.activation.with_leaves(leaves)
             port = self.epilogue_port(cta, maps, extents.m)
             EpilogueRole(config, port, terms, results, activation).run(work)
-        if warp_idx == roles["mma"].first_warp and work.pair_idx == 0:
-            MmaRole(config, self.mma_port(cta)).run(work)
+        if warp_idx == roles["mma"].first_warp:
+            if work.pair_idx == 0:
+                MmaRole(config, self.mma_port(cta)).run(work)
+            elif cutlass.const_expr(config.mma_blocks > 1):
+                TailScales(config, self.tail_port(cta)).follow(work)
         if warp_idx == roles["load"].first_warp:
             LoadRole(config, self.load_port(cta, maps, work)).run(work)
 
@@ -197,6 +205,7 @@ class MxGemm:
             ]
             barriers: cute.struct.MemRange[Int64, config.topology.num_barriers]
             c_barriers: cute.struct.MemRange[Int64, NUM_EPILOGUE_WARPS]
+            tail_barriers: cute.struct.MemRange[Int64, NUM_TAIL_BARRIERS]
             tmem_base: Int32
 
         return Storage
@@ -260,12 +269,7 @@ class MxGemm:
                 cute.recast_ptr(tmem_cols, dtype=scale), make_layout(mma.tiled, mma.tiler, block, one_stage)
             )
             copy = tcgen05.make_s2t_copy(atom, cute.filter_zeros(tmem))
-            smem = getattr(storage, name)
-            rows, words = SCALE_ROWS, config.scale_words
-            chunks = config.stage_bytes[name] // (rows * words * SCALE_WORD_BLOCKS)
-            shape = (rows, words, chunks, config.ab_stages)
-            word_tensor = cute.make_tensor(cute.recast_ptr(smem.data_ptr(), dtype=Uint32), cute.make_layout(shape))
-            return ScalePort(copy, word_tensor, smem.get_tensor(smem_layout), tmem, tmem_cols)
+            return ScalePort(copy, getattr(storage, name).get_tensor(smem_layout), tmem, tmem_cols)
 
         a_scale = scale_port("a_scale", mma.a_scale_layout, blockscaled_layout.make_tmem_layout_sfa)
         b_scale = scale_port("b_scale", mma.b_scale_layout, blockscaled_layout.make_tmem_layout_sfb)
@@ -279,7 +283,22 @@ class MxGemm:
             ab_edge=cta.edges["ab"],
             acc_edge=cta.edges["acc"],
             wide_k=self.wide_k_port(cta) if config.wide_k else None,
+            tail=self.tail_port(cta),
         )
+
+    def tail_port(self, cta: Cta) -> TailPort:
+        config, storage = self.config, cta.storage
+
+        def words(name: str) -> cute.Tensor:
+            rows, num_words = SCALE_ROWS, config.scale_words
+            chunks = config.stage_bytes[name] // (rows * num_words * SCALE_WORD_BLOCKS)
+            layout = cute.make_layout((rows, num_words, chunks, config.ab_stages))
+            return cute.make_tensor(cute.recast_ptr(getattr(storage, name).data_ptr(), dtype=Uint32), layout)
+
+        asked = storage.tail_barriers.data_ptr()
+        # Of the two CTAs of a pair, whose ranks differ in the last bit, the other.
+        peer_rank = cute.arch.make_warp_uniform(cute.arch.block_idx_in_cluster()) ^ 1
+        return TailPort(words("a_scale"), words("b_scale"), asked, asked + 1, peer_rank)
 
     def wide_k_port(self, cta: Cta) -> wide_k.WideKPort:
         config, mma, storage = self.config, cta.mma, cta.storage

@@ -4,8 +4,8 @@
 Called by: kernel.py. Drains "ab", fills "acc". One set of scale columns is enough: tcgen05.cp and tcgen05.mma of a
 thread run in the order of issue.
 The end of K: MMAs past it are not issued, so that the scales that would lie there are never read. An MMA of 4-bit
-elements takes 64 of K, and K is a multiple of 32: of the last one half may lie past K. Its elements arrive as zeros,
-but its scales are whatever stands in the buffer, NaN perhaps: they are cleared in shared memory first.
+elements takes 64 of K, and K is a multiple of 32: of the last one half may lie past K; k_tail.py clears the scales of
+that first.
 Source: PTX ISA 9.x, "tcgen05.mma", "tcgen05.cp", "tcgen05 memory consistency: pipelined instructions".
 """
 
@@ -16,7 +16,7 @@ from typing import Any
 
 import cutlass
 import cutlass.cute as cute
-from cutlass import Int32, Uint32, pipeline
+from cutlass import Int32, pipeline
 from cutlass.block import block_copy
 from cutlass.cute.nvgpu import tcgen05
 from cutlass.cutlass_dsl import extract_mlir_values, new_from_mlir_values
@@ -25,11 +25,11 @@ from opdeck.core.kernels.pipelines import tmem_after_wait
 from opdeck.plugins.mx_gemm.sm100.config import (
     MMAS_PER_K_TILE,
     NUM_ACCUMULATORS,
-    SCALE_WORD_BLOCKS,
     STAGES_PER_GROUP,
     WARP_ROWS,
     Config,
 )
+from opdeck.plugins.mx_gemm.sm100.k_tail import TailPort, TailScales
 from opdeck.plugins.mx_gemm.sm100.wide_k import WideKGroup
 from opdeck.plugins.mx_gemm.sm100.work import Work
 
@@ -38,11 +38,9 @@ from opdeck.plugins.mx_gemm.sm100.work import Work
 class ScalePort:
     """Scales of one operand: the copy from smem (MMA, MMA_MN, MMA_K, stage) to tensor memory (MMA, MMA_MN, MMA_K).
 
-    words: the same smem as words of four scales of a row (row in chunk, word along K, chunk of 128 rows, stage).
     tmem_cols: the first of their columns."""
 
     copy: Any
-    words: cute.Tensor
     smem: cute.Tensor
     tmem: cute.Tensor
     tmem_cols: cute.Pointer
@@ -62,6 +60,7 @@ class MmaPort:
     ab_edge: Any
     acc_edge: Any
     wide_k: Any
+    tail: TailPort
 
 
 @dataclass(frozen=True)
@@ -110,7 +109,7 @@ class MmaRole:
             if k_tiles.tail_mmas > 0:
                 port.ab_edge.consumer_wait(stage)
                 if cutlass.const_expr(self.config.mma_blocks > 1):
-                    self.clear_scales_past_k(stage.index, k_tiles.tail_blocks)
+                    TailScales(self.config, port.tail).clear_as_leader(stage.index, k_tiles.tail_blocks, tile_count)
                 self.copy_scales(stage.index)
                 self.multiply_tail(Operands(acc, stage.index, b_scale), k_tiles)
                 port.ab_edge.consumer_release(stage)
@@ -133,20 +132,6 @@ class MmaRole:
     def copy_scales(self, stage_idx: Int32) -> None:
         for scale in (self.port.a_scale, self.port.b_scale):
             block_copy(scale.copy, scale.smem[None, None, None, stage_idx], scale.tmem)
-
-    @cute.jit
-    def clear_scales_past_k(self, stage_idx: Int32, num_blocks: Int32) -> None:
-        """Clears the scales past K that the last MMA reads; zero bytes are finite scales of either type."""
-        num_kept = num_blocks % SCALE_WORD_BLOCKS
-        if num_blocks % self.config.mma_blocks != 0:
-            kept_bits = (Uint32(1) << Uint32(8 * num_kept)) - Uint32(1)
-            for scale in (self.port.a_scale, self.port.b_scale):
-                words = scale.words[None, num_blocks // SCALE_WORD_BLOCKS, None, stage_idx]
-                for i in cutlass.range_constexpr(cute.size(words) // cute.arch.WARP_SIZE):
-                    word = i * cute.arch.WARP_SIZE + cute.arch.lane_idx()
-                    words[word] = words[word] & kept_bits
-            cute.arch.fence_view_async_shared()
-            cute.arch.sync_warp()
 
     @cute.jit
     def multiply(self, operands: Operands, accumulate: Any) -> None:
