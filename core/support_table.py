@@ -31,9 +31,11 @@ def support_table(registry: Registry) -> str:
 
 
 def _head_dims(row: Variant) -> str:
-    """Of q and k, and behind a slash of v where it has another; "any" where no compile fixed them."""
-    d_qk, d_v = (row.static_dims.get(name) for name in ("dqk", "dv"))
-    return "any" if d_qk is None else str(d_qk) if d_v == d_qk else f"{d_qk}/{d_v}"
+    """Of q and k, and behind a slash of v where it has another; "<=" where they may be smaller."""
+    d_qk, d_v = (row.config.get(name) for name in ("d_qk", "d_v"))
+    if d_qk is None:
+        return "any"
+    return ("" if row.static_dims else "<= ") + (str(d_qk) if d_v == d_qk else f"{d_qk}/{d_v}")
 
 
 def _unique(words: Iterable[str]) -> str:

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field, replace
 from opdeck.core import dtypes
 from opdeck.core.arch import CPU, arch
 from opdeck.core.fusion import AttentionFusion, Causal, Fusion, Leaf, Mask, TensorScore
-from opdeck.core.schema import Rule
+from opdeck.core.schema import Rule, RuleOp
 from opdeck.core.variant import Variant, fusion_slug
 
 DTYPES = ("fp16", "bf16", "fp8_e4m3", "fp8_e5m2")
@@ -34,7 +34,8 @@ class Kernel:
 
     score_config: what the config has instead for fusions that are more than a mask. tensor_config: what it has besides
     for a score function with a tensor, which takes shared memory, at the head dims that can have one. default_dims:
-    those of the rows that packs hold unasked, by types. schedule: as ids say it, "" for one block a CTA.
+    those of the rows that packs hold unasked, by types. schedule: as ids say it, "" for one block a CTA. dims_op: "eq",
+    or "le" where head dims may be smaller than the kernel's, which TMA fills up with zeros.
     """
 
     factory: str
@@ -47,6 +48,7 @@ class Kernel:
     score_config: Mapping[str, int | str] = field(default_factory=dict)
     tensor_config: Mapping[Dims, Mapping[str, int]] = field(default_factory=dict)
     schedule: str = ""
+    dims_op: RuleOp = "eq"
 
 
 _BLACKWELL: dict[str, int | str] = {
@@ -139,6 +141,7 @@ def _blackwell(arch_name: str, bits: _Bits) -> Kernel:
         accept=_WHOLE_TILE_PAGES,
         score_config=_SCORE_REGS,
         tensor_config={dims: {**_TENSOR_REGS, **of_dims} for dims, of_dims in bits.tensor_stages.items()},
+        dims_op="le",
     )
 
 
@@ -200,7 +203,7 @@ def _tensor_leaves(fusion: Fusion) -> list[Leaf]:
 
 
 def _config(kernel: Kernel, dims: Dims, fusion: Fusion | None) -> dict[str, int | str]:
-    config = dict(kernel.config_by_dims[dims])
+    config = {"d_qk": dims[0], "d_v": dims[1], **kernel.config_by_dims[dims]}
     if fusion is not None and not isinstance(fusion, Mask):
         config |= kernel.score_config
     for leaf in _tensor_leaves(fusion) if fusion is not None else ():
@@ -222,13 +225,15 @@ def _compiled_row(kernel: Kernel, arch_name: str, types: Types, dims: Dims, fusi
         accept=(
             _dtype_rule("T", dtype),
             _dtype_rule("O", out_dtype),
-            Rule("dqk", "eq", (d_qk,)),
-            Rule("dv", "eq", (d_v,)),
+            Rule("dqk", kernel.dims_op, (d_qk,)),
+            Rule("dv", kernel.dims_op, (d_v,)),
+            # O is stored 16 bytes at a time.
+            Rule("dv", "multiple_of", (128 // dtypes.dtype(out_dtype).bits,)),
             *kernel.accept,
         ),
         config=_config(kernel, dims, fusion),
         factory=kernel.factory,
-        static_dims={"dqk": d_qk, "dv": d_v},
+        static_dims={"dqk": d_qk, "dv": d_v} if kernel.dims_op == "eq" else {},
         symbol_dtypes={"O": out_dtype},
         in_default_pack=dims in kernel.default_dims.get(types, ()),
     )

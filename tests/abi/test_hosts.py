@@ -34,7 +34,7 @@ def variants() -> dict[str, Variant]:
         for fusion, head_dim in ((Causal(), 128), (None, 64))
         for arch in ARCHS
         for variant in registry.variants("fmha_fwd", arch)
-        if (variant.dtype, variant.static_dims["dqk"], variant.fusion) == ("bf16", head_dim, fusion)
+        if (variant.dtype, variant.config["d_qk"], variant.fusion) == ("bf16", head_dim, fusion)
     ]
     assert len(rows) == 2 * len(ARCHS)
     return {row.id: row for row in rows}
@@ -142,11 +142,11 @@ def test_c_host_of_block_scaled_products_tells_what_is_wrong(
 
 @pytest.mark.slow
 def test_host_tells_why_it_cannot(hosts: dict[str, Path], pack: Path):
-    """No variant of head dim 96; a file that is no pack; a device that is none."""
-    unsupported = run_host(hosts["fmha_host.c"], pack, "emulator:sm_100a", 1, 128, 128, 1, 1, 96)
+    """No variant of head dim 160; a file that is no pack; a device that is none."""
+    unsupported = run_host(hosts["fmha_host.c"], pack, "emulator:sm_100a", 1, 128, 128, 1, 1, 160)
     assert unsupported.returncode == 2
     assert "UNSUPPORTED: fmha_fwd on sm_100a: none of 6 variants (4 of them for other archs)" in unsupported.stderr
-    assert "dqk: got 96, want 128" in unsupported.stderr
+    assert "dqk: got 160, want <= 128" in unsupported.stderr
     no_pack = run_host(hosts["fmha_host.c"], __file__, "emulator:sm_100a")
     assert (no_pack.returncode, no_pack.stderr.startswith("PACK: ")) == (2, True)
     no_device = run_host(hosts["fmha_host.cpp"], pack, "emulator:sm_80")

@@ -193,9 +193,9 @@ def test_installed_rows() -> None:
     blackwell = hopper | {(32, 32), (96, 96), (192, 128)}
     for arch, dims in (("sm_100a", blackwell), ("sm_103a", blackwell), ("sm_90a", hopper)):
         rows = installed.variants("fmha_fwd", arch=arch)
-        assert {(row.static_dims["dqk"], row.static_dims["dv"]) for row in rows} == dims
+        assert {(row.config["d_qk"], row.config["d_v"]) for row in rows} == dims
         for row in rows:
-            same_dims = [other for other in rows if other.static_dims == row.static_dims]
+            same_dims = [other for other in rows if other.config["d_qk"] == row.config["d_qk"]]
             assert len({(other.dtype, other.fusion_name) for other in same_dims}) >= 2 * 3
     assert installed.variants("fmha_fwd")[-1].arch == "cpu"
 

@@ -20,13 +20,22 @@ def wanted_rows(items: list[pytest.Item]) -> tuple[Variant, ...]:
         if {"arch", "case"} <= params.keys():
             case = params["case"]
             types, dims = (case.dtype, case.o_dtype.name), (case.shape.d, case.shape.d_v)
-            wanted.add((params["arch"], types, dims, fusion_key(case.fusion), case.scheduling.name))
+            wanted.add(((params["arch"], types, fusion_key(case.fusion), case.scheduling.name), dims))
+    rows = registry.variants("fmha_fwd")
+    chosen = [
+        next((row for row in rows if _traits(row) == traits and _fits(row, dims)), None) for traits, dims in wanted
+    ]
+    return tuple(row for row in rows if row in chosen)
 
-    def traits(row: Variant) -> tuple[object, ...]:
-        schedule, types = row.config.get("schedule", "individual"), (row.dtype, row.symbol_dtypes.get("O"))
-        return row.arch, types, tuple(row.static_dims.values()), fusion_key(row.fusion), schedule
 
-    return tuple(row for row in registry.variants("fmha_fwd") if traits(row) in wanted)
+def _traits(row: Variant) -> tuple[object, ...]:
+    schedule, types = row.config.get("schedule", "individual"), (row.dtype, row.symbol_dtypes.get("O"))
+    return row.arch, types, fusion_key(row.fusion), schedule
+
+
+def _fits(row: Variant, dims: tuple[int, int]) -> bool:
+    fields = dict(zip(("dqk", "dv"), dims, strict=True))
+    return all(rule.failure(fields) is None for rule in row.accept if rule.field in fields)
 
 
 @pytest.fixture(scope="session")

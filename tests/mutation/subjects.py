@@ -80,7 +80,7 @@ def fmha_fwd(arch: str, d: int, fusion: Fusion | None = None, dtype: str = "bf16
     (variant,) = (
         row
         for row in registry.variants("fmha_fwd", arch)
-        if row.dtype == dtype and row.static_dims["dqk"] == d and fusion_key(row.fusion) == fusion_key(fusion)
+        if row.dtype == dtype and row.config["d_qk"] == d and fusion_key(row.fusion) == fusion_key(fusion)
     )
     problems = []
     for (b, hq, hk, sq, sk), values, max_grows in FMHA_FWD if fusion is None else (*FMHA_FWD, *FMHA_FWD_MASKED):

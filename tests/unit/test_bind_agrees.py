@@ -23,13 +23,14 @@ from opdeck.core.variant import Variant
 
 SCHEMA = registry.schema("fmha_fwd")
 ALIGNED_ADDRESS = 1 << 20
-RIGHT = {"b": 2, "sq": 16, "sk": 24, "hq": 4, "hk": 2, "dqk": 64, "dv": 64, "num_offsets": 3, "num_seqs": 2}
+RIGHT = {"b": 2, "b_kv": 2, "sq": 16, "sk": 24, "hq": 4, "hk": 2, "dqk": 64, "dv": 64, "num_offsets": 3, "num_seqs": 2}
+RIGHT |= {"max_pages": 3}
 
 
 @pytest.fixture(scope="module")
 def variant() -> Variant:
     rows = registry.variants("fmha_fwd", arch="sm_90a", fusion="causal[align=bottom_right]")
-    return next(row for row in rows if row.dtype == "bf16" and row.static_dims["dqk"] == 64)
+    return next(row for row in rows if row.dtype == "bf16" and row.config["d_qk"] == 64)
 
 
 @pytest.fixture(scope="module")

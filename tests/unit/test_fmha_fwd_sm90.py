@@ -22,7 +22,7 @@ def test_every_row_could_run(row: Variant) -> None:
 
 
 def test_rows_cover_the_family() -> None:
-    got = {(row.dtype, row.static_dims["dqk"], row.fusion_name) for row in HOPPER_ROWS}
+    got = {(row.dtype, row.config["d_qk"], row.fusion_name) for row in HOPPER_ROWS}
     assert len(got) == len(HOPPER_ROWS) == 2 * 2 * len(variants.FUSIONS)
 
 
@@ -60,7 +60,7 @@ def test_a_config_that_could_not_run_is_refused(change: dict[str, int], message:
 
 def test_an_unknown_setting_is_refused() -> None:
     with pytest.raises(TypeError, match="kv_stage'"):
-        Config.of(replace(HOPPER_ROWS[0], config={"kv_stage": 2}))
+        Config.of(replace(HOPPER_ROWS[0], config={"d_qk": 128, "d_v": 128, "kv_stage": 2}))
 
 
 def test_refusals_are_topology_errors_where_the_topology_refuses() -> None:

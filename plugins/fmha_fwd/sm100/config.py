@@ -51,6 +51,7 @@ class Config:
 
     d_qk: int
     d_v: int
+    """Head dims of the tiles; those of tensors may be smaller, and are filled up with zeros."""
     elem_bits: int
     """Of an element of Q, K, V and P."""
     out_bits: int
@@ -78,11 +79,10 @@ class Config:
 
     @classmethod
     def of(cls, variant: Variant) -> Config:
-        d_qk, d_v = variant.static_dims["dqk"], variant.static_dims["dv"]
         elem_bits = dtypes.dtype(variant.dtype).bits
         out_bits = dtypes.dtype(variant.symbol_dtypes["O"]).bits
         tuning: dict[str, Any] = {**variant.config, "schedule": Schedule(variant.config["schedule"])}
-        return cls(d_qk, d_v, elem_bits, out_bits, **tuning)
+        return cls(elem_bits=elem_bits, out_bits=out_bits, **tuning)
 
     @property
     def block_m(self) -> int:

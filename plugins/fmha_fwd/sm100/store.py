@@ -72,7 +72,7 @@ class StoreRole:
     def store_rows(self, work: Work, tile_idx: int, slot: Slot, num_rows: Int32) -> None:
         """The first num_rows rows of a tile, 16 bytes a lane at a time."""
         elems_per_store = STORE_BITS // self.port.o.element_type.width
-        stores_per_row = self.config.d_v // elems_per_store
+        stores_per_row = Int32(self.port.o.shape[3]) // elems_per_store
         source = cute.flat_divide(self.port.smem[None, None, slot.index], (1, elems_per_store))
         target = cute.flat_divide(self.port.o[work.q_rows.batch, None, work.head, None], (1, elems_per_store))
         first_row = work.q_rows.begin + work.q_tile(tile_idx) * self.config.tile_m

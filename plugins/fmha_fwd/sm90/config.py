@@ -48,7 +48,8 @@ class Config:
     @classmethod
     def of(cls, variant: Variant) -> Config:
         config: dict[str, Any] = dict(variant.config)
-        return cls(variant.static_dims["dqk"], **config)
+        head_dim, _ = config.pop("d_qk"), config.pop("d_v")
+        return cls(head_dim, **config)
 
     @property
     def num_consumer_warpgroups(self) -> int:
