@@ -10,6 +10,7 @@ exponent is that of an E8M0 scale but for a constant. Everything is exact, or ro
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import cutlass
@@ -33,6 +34,9 @@ _PAIR_TYPES = {
 }
 
 
+Scale = Callable[[cute.Tensor, Float32], None]
+
+
 @dataclass(frozen=True)
 class Block:
     """A block of elements and its scale. words: 32-bit registers, packed as in memory; code: the byte of the scale."""
@@ -42,18 +46,20 @@ class Block:
 
 
 class BlockEncoder:
-    """Encodes blocks of one format. inverse_unit: 1 / the scale of the tensor, for formats that have one."""
+    """Encodes blocks of one format. inverse_unit: 1 / the scale of the tensor, for formats that have one. scale: what
+    multiplies registers by a number, scale_values or, before Blackwell, scale_each."""
 
-    def __init__(self, row: MxFormat, inverse_unit: Float32) -> None:
+    def __init__(self, row: MxFormat, inverse_unit: Float32, scale: Scale) -> None:
         self.row = row
         self.inverse_unit = inverse_unit
+        self.scale = scale
 
     def encode(self, values: cute.Tensor) -> Block:
         """The block of `values`, row.block fp32 registers, which are overwritten."""
         amax = abs_max_bits(values)
         is_finite = Int32(amax >> _MANTISSA_BITS) < _EXPONENT_OF_INF
         if self.row.has_global_scale:
-            scale_values(values, self.inverse_unit)
+            self.scale(values, self.inverse_unit)
             code, inverse = _e4m3_scale(from_bits(amax) * self.inverse_unit, self.row)
             code = cutlass.select_(is_finite, code, Uint32(_E4M3_NAN))
             is_used = is_finite & (code != 0)
@@ -62,7 +68,7 @@ class BlockEncoder:
             code = cutlass.select_(is_finite, Uint32(exponent), Uint32(_E8M0_NAN))
             inverse = from_bits(Uint32(254 - exponent) << _MANTISSA_BITS)
             is_used = is_finite
-        scale_values(values, inverse)
+        self.scale(values, inverse)
         kept = cutlass.select_(is_used, Uint32(0xFFFFFFFF), Uint32(0))
         return Block([word & kept for word in _packed(values, self.row)], Uint32(code))
 
@@ -72,7 +78,13 @@ def inverse_of(unit: Float32) -> Float32:
     return cute.arch.inline_ptx("rcp.rn.f32 {$w0}, {$r0};", write_only_types=[Float32], read_only_args=[unit])
 
 
+def scale_each(values: cute.Tensor, factor: Float32) -> None:
+    for i in range(cute.size(values)):
+        values[i] = values[i] * factor
+
+
 def scale_values(values: cute.Tensor, factor: Float32) -> None:
+    """Two at a time, which Blackwell can."""
     for i in range(0, cute.size(values), 2):
         values[i], values[i + 1] = cute.arch.mul_packed_f32x2((values[i], values[i + 1]), (factor, factor))
 

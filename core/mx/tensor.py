@@ -92,8 +92,12 @@ class MxTensor:
         if format.bits == 8:
             data = arrays.allocate(like, shape, format.element.name)
         else:
-            row_bytes = format.pitch_elems(k) * format.bits // 8
-            data = transfer.to_library(arrays.aligned_copy(np.zeros((*batch, rows, row_bytes), np.uint8)), like)
+            bytes_shape = (*batch, rows, format.pitch_elems(k) * format.bits // 8)
+            if isinstance(like, np.ndarray):
+                data = arrays.aligned_copy(np.zeros(bytes_shape, np.uint8))
+            else:
+                data = arrays.allocate(like, bytes_shape, "uint8")
+                data[...] = 0
         scales_shape = (*batch, *format.scale_tiles(rows, k), SCALE_TILE_BYTES)
         return cls(format, data, arrays.allocate(like, scales_shape, format.scale.name), shape, global_scale)
 

@@ -19,8 +19,10 @@ from opdeck.core.variant import Variant
 
 FAMILY = "mx_quantize"
 
-_ARCHS = ("sm_100a", "sm_103a")
-_FACTORY, _REFERENCE = "opdeck.plugins.mx_quantize.sm100.kernel:make", "opdeck.plugins.mx_quantize.reference:make"
+_BLACKWELL, _EVERY_GPU = ("sm_100a", "sm_103a"), ("sm_100a", "sm_103a", "sm_90a")
+# Hopper converts to elements of 8 bits alone.
+_ARCHS = {row.name: _EVERY_GPU if row.bits == 8 else _BLACKWELL for row in FORMATS}
+_FACTORY, _REFERENCE = "opdeck.plugins.mx_quantize.kernel:make", "opdeck.plugins.mx_quantize.reference:make"
 # What a pack holds unasked.
 _DEFAULT = (("mxfp8_e4m3", "bf16"), ("nvfp4", "bf16"))
 
@@ -28,7 +30,10 @@ _DEFAULT = (("mxfp8_e4m3", "bf16"), ("nvfp4", "bf16"))
 def rows(fusions: Sequence[Fusion | None]) -> tuple[Variant, ...]:
     """The variants; there are none with fusions."""
     compiled = [
-        _row(arch_name, row, x_dtype, _FACTORY) for arch_name in _ARCHS for row in FORMATS for x_dtype in SOURCE_DTYPES
+        _row(arch_name, row, x_dtype, _FACTORY)
+        for row in FORMATS
+        for arch_name in _ARCHS[row.name]
+        for x_dtype in SOURCE_DTYPES
     ]
     return (*compiled, *(_row(CPU.name, row, x_dtype, _REFERENCE) for row in FORMATS for x_dtype in SOURCE_DTYPES))
 
@@ -46,5 +51,5 @@ def _row(arch_name: str, row: MxFormat, x_dtype: str, factory: str) -> Variant:
         factory=factory,
         static_dims={} if arch_name == CPU.name else {"tile": SCALE_TILE_BYTES},
         symbol_dtypes=types,
-        in_default_pack=(row.name, x_dtype) in _DEFAULT,
+        in_default_pack=(row.name, x_dtype) in _DEFAULT and arch_name in _BLACKWELL,
     )

@@ -22,8 +22,13 @@ QUICK = [
     ("sm_100a", "fp32", "nvfp4"),
     ("sm_100a", "fp16", "mxfp6_e3m2"),
     ("sm_103a", "bf16", "mxfp4"),
+    ("sm_90a", "fp32", "mxfp8_e5m2"),
 ]
-EVERY = list(itertools.product(("sm_100a", "sm_103a"), SOURCE_DTYPES, (row.name for row in FORMATS)))
+EVERY = [
+    (arch, dtype, row.name)
+    for arch, dtype, row in itertools.product(("sm_100a", "sm_103a", "sm_90a"), SOURCE_DTYPES, FORMATS)
+    if row.bits == 8 or arch != "sm_90a"
+]
 RUNS = [*QUICK, *(pytest.param(*row, marks=pytest.mark.slow) for row in EVERY if row not in QUICK)]
 
 

@@ -114,7 +114,7 @@ class EpilogueRole:
         has_extras = self.terms.has_c or self.terms.bias.iterator.toint() != 0 or has_amax
         self.amax_bits[0] = Uint32(0)
         if cutlass.const_expr(self.config.d_format != ""):
-            self.encoder = BlockEncoder(mx_format(self.config.d_format), inverse_of(self.results.unit))
+            self.encoder = BlockEncoder(mx_format(self.config.d_format), inverse_of(self.results.unit), scale_values)
             self.codes = cute.make_rmem_tensor(cute.make_layout(self.config.store_blocks), Uint32)
         tile_count = Int32(0)
         for index in cutlass.range(work.cluster_idx, work.grid.count, work.num_clusters, unroll=1):
