@@ -399,6 +399,8 @@ def persistent_cases() -> Iterator[Case]:
     for shape, lengths, masks, max_ctas in _PERSISTENT:
         scheduling = Scheduling("persistent", max_ctas)
         yield from (Case(shape, mask, lengths=lengths, scheduling=scheduling) for mask in masks)
+    for shape, lengths, masks, _ in _PERSISTENT[2:4]:
+        yield from (Case(shape, mask, lengths=lengths, scheduling=Scheduling("dynamic")) for mask in masks)
 
 
 def make_inputs(case: Case, seed: int) -> Inputs:

@@ -145,20 +145,21 @@ def _blackwell(arch_name: str, bits: _Bits) -> Kernel:
     )
 
 
-def _persistent(kernel: Kernel) -> Kernel:
+def _scheduled(kernel: Kernel, schedule: str) -> Kernel:
+    """The kernel by a schedule in which CTAs take several blocks."""
     # A buffer for O besides leaves no room for (192, 128) of 16 bits, nor for a score function's tensor.
     config_by_dims = {
-        dims: {**config, "schedule": "persistent"}
+        dims: {**config, "schedule": schedule}
         for dims, config in kernel.config_by_dims.items()
         if dims != (192, 128) or kernel.types == _TYPES_8_BIT
     }
-    return replace(kernel, config_by_dims=config_by_dims, default_dims={}, tensor_config={}, schedule="persistent")
+    return replace(kernel, config_by_dims=config_by_dims, default_dims={}, tensor_config={}, schedule=schedule)
 
 
 _INDIVIDUAL = [_blackwell(arch_name, bits) for bits in (_16_BITS, _8_BITS) for arch_name in _BLACKWELL_ARCHS]
 KERNELS = (
     *_INDIVIDUAL,
-    *(_persistent(kernel) for kernel in _INDIVIDUAL),
+    *(_scheduled(kernel, schedule) for schedule in ("persistent", "dynamic") for kernel in _INDIVIDUAL),
     Kernel(
         factory="opdeck.plugins.fmha_fwd.sm90.kernel:make",
         archs=("sm_90a",),

@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Which blocks of queries a CTA takes, by the schedule of its variant, and the Work of each.
 
-Called by: kernel.py. Every role walks the same blocks by itself, so nothing is published and nobody waits.
+Called by: kernel.py. Every role walks the same blocks by itself; nothing is published but what cluster launch control
+says.
 Source: core/kernels/schedule.py orders the blocks, the longest first under a causal mask.
 Limits: num_q_blocks * num_heads * batch + CTAs < 2^31.
 """
@@ -17,9 +18,12 @@ import cutlass.cute as cute
 from cutlass import Int32
 
 from opdeck.core.kernels import schedule
+from opdeck.core.kernels.pipelines import Slot, ring_slot
 from opdeck.plugins.fmha_fwd.sm100.config import Config
 from opdeck.plugins.fmha_fwd.sm100.sequences import Sequences
 from opdeck.plugins.fmha_fwd.sm100.work import LaneUses, Uses, Work
+
+RESPONSE_BYTES = 16
 
 
 @dataclass(frozen=True)
@@ -78,13 +82,71 @@ class EveryNthBlock:
     grid: Grid
 
 
-def for_each_block(blocks: OneBlock | EveryNthBlock, run: Callable[[Work, Any], Any], uses: Any) -> None:
+@dataclass(frozen=True)
+class TakenBlocks:
+    """The schedule in which a CTA begins with its own block and then takes those of CTAs that have not begun.
+    ask(n): called before the n-th block is run; by the one warp that asks for the next."""
+
+    grid: Grid
+    queue: BlockQueue
+    ask: Callable[[Int32], None] = lambda num_blocks: None
+
+
+class BlockQueue:
+    """How a CTA's warps learn which block comes next: one asks cluster launch control, all read the response.
+
+    A ring of config.queue_stages stages of shared memory: responses of 16 bytes, then a "full" and an "empty" mbarrier
+    each. Source: PTX ISA 9.x, "clusterlaunchcontrol.try_cancel" (after a refusal nothing may be asked for any more).
+    """
+
+    def __init__(self, config: Config, words: cute.Pointer) -> None:
+        """words: 8 bytes each, the first 16-byte aligned."""
+        self.num_stages = config.queue_stages
+        self.num_warps = config.roles.num_warps
+        self.responses = words
+        self.full, self.empty = words + 2 * self.num_stages, words + 3 * self.num_stages
+
+    def init(self) -> None:
+        """By one thread, before the CTA's barrier."""
+        for stage_idx in range(self.num_stages):
+            cute.arch.mbarrier_init(self.full + stage_idx, 1)
+            cute.arch.mbarrier_init(self.empty + stage_idx, self.num_warps)
+
+    def response(self, slot: Slot) -> cute.Pointer:
+        return (self.responses + 2 * slot.index).align(RESPONSE_BYTES)
+
+    @cute.jit
+    def ask(self, use: Int32) -> None:
+        """Asks for a block; by one warp."""
+        slot = ring_slot(self.num_stages, use)
+        cute.arch.mbarrier_wait(self.empty + slot.index, slot.producer.phase)
+        with cute.arch.elect_one():
+            cute.arch.mbarrier_arrive_and_expect_tx(self.full + slot.index, RESPONSE_BYTES)
+            cute.arch.issue_clc_query(self.full + slot.index, self.response(slot), multicast=False)
+
+    @cute.jit
+    def next(self, use: Int32) -> Int32:
+        """The block that was asked for; -1 when there is none left."""
+        slot = ring_slot(self.num_stages, use)
+        cute.arch.mbarrier_wait(self.full + slot.index, slot.phase)
+        block_idx, _, _, is_given = cute.arch.clc_response(self.response(slot))
+        # The next response is written by the async proxy.
+        cute.arch.fence_view_async_shared()
+        cute.arch.sync_warp()
+        with cute.arch.elect_one():
+            cute.arch.mbarrier_arrive(self.empty + slot.index)
+        return cutlass.select_(is_given != 0, block_idx, Int32(-1))
+
+
+def for_each_block(blocks: OneBlock | EveryNthBlock | TakenBlocks, run: Callable[[Work, Any], Any], uses: Any) -> None:
     """Calls run(work, uses) for each of a CTA's blocks that has rows; what it returns are the uses that the next one
     finds. uses: those of the first, Uses or LaneUses."""
     if isinstance(blocks, OneBlock):
         run(blocks.work, uses)
-    else:
+    elif isinstance(blocks, EveryNthBlock):
         run_every_nth(blocks.grid, run, as_traced(uses))
+    else:
+        run_taken(blocks.grid, blocks.queue, blocks.ask, run, as_traced(uses))
 
 
 @cute.jit
@@ -94,6 +156,24 @@ def run_every_nth(grid: Grid, run: Callable[[Work, Any], Any], uses: Any) -> Non
         work = grid.work(block_idx)
         if work.exists(grid.config):
             uses = run(work, uses)
+
+
+@cute.jit
+def run_taken(
+    grid: Grid, queue: BlockQueue, ask: Callable[[Int32], None], run: Callable[[Work, Any], Any], uses: Any
+) -> None:
+    block_idx, num_blocks = Int32(cute.arch.block_idx()[0]), Int32(0)
+    while block_idx >= 0:
+        ask(num_blocks)
+        work = grid.work(block_idx)
+        if work.exists(grid.config):
+            uses = run(work, uses)
+        block_idx = next_of(queue, num_blocks)
+        num_blocks += 1
+
+
+def next_of(queue: BlockQueue, num_blocks: Int32) -> Int32:
+    return queue.next(num_blocks)
 
 
 def as_traced(uses: Any) -> Any:

@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 
 NUM_Q_TILES = 2
 STATS_PER_ROW = 2
+QUEUE_STAGE_BYTES = 16 + 2 * MBARRIER_BYTES  # the response of cluster launch control, and its two barriers
 # What P may grow to by the bits of its type: fp16 and e4m3 end at 65504 and 448.
 P_LIMIT_LOG2 = {16: 15, 8: 8}
 SCORE_TENSOR_COLS = 32
@@ -43,6 +44,7 @@ class Schedule(enum.Enum):
 
     INDIVIDUAL = "individual"  # one, and as many CTAs as blocks
     PERSISTENT = "persistent"  # as many CTAs as SMs; each takes every n-th block, the longest first
+    DYNAMIC = "dynamic"  # as many CTAs as blocks; each that runs takes blocks of those that have not begun
 
 
 @dataclass(frozen=True)
@@ -199,6 +201,11 @@ class Config:
         return 0 if self.shares_q else NUM_Q_TILES * self.q_slot_bytes
 
     @property
+    def queue_stages(self) -> int:
+        """Blocks that a CTA may have asked for ahead of its slowest warp."""
+        return 2 if self.schedule is Schedule.DYNAMIC else 0
+
+    @property
     def smem_bytes(self) -> dict[str, int]:
         """Bytes of each shared-memory buffer."""
         return {
@@ -208,6 +215,7 @@ class Config:
             "score_tensor": self.score_tensor_stages * self.score_tensor_stage_bytes,
             "stats": NUM_Q_TILES * STATS_PER_ROW * self.tile_m * 4,
             "barriers": self.topology.num_barriers * MBARRIER_BYTES,
+            "block_queue": self.queue_stages * QUEUE_STAGE_BYTES,
             "tmem_base": 16,
         }
 

@@ -24,8 +24,17 @@ from opdeck.core.fusion.intmath import min_
 from opdeck.core.kernels import schedule
 from opdeck.core.kernels.pipelines import make_pipelines, tmem_after_wait, tmem_before_signal
 from opdeck.core.kernels.tmem_tile import tmem_tensor
+from opdeck.core.kernels.topology import MBARRIER_BYTES
 from opdeck.core.variant import Variant
-from opdeck.plugins.fmha_fwd.sm100.blocks import EveryNthBlock, Grid, OneBlock, Sizes, for_each_block
+from opdeck.plugins.fmha_fwd.sm100.blocks import (
+    BlockQueue,
+    EveryNthBlock,
+    Grid,
+    OneBlock,
+    Sizes,
+    TakenBlocks,
+    for_each_block,
+)
 from opdeck.plugins.fmha_fwd.sm100.config import NUM_Q_TILES, STATS_PER_ROW, Config, Schedule
 from opdeck.plugins.fmha_fwd.sm100.correction import CorrectionPort, CorrectionRole
 from opdeck.plugins.fmha_fwd.sm100.load import LoadPort, LoadRole, TmaTile
@@ -78,7 +87,7 @@ def make(variant: Variant) -> Callable[..., None]:
         scales = Scales.of(fmha.fusion, softmax_scale, element_scales)
         scalars = Scalars(scales, num_k_rows, num_q_blocks, fmha.section_heads(q, k, num_k_rows))
         num_ctas = num_q_blocks * Int32(q.shape[2]) * Int32(q.shape[0])
-        if cutlass.const_expr(config.schedule is not Schedule.INDIVIDUAL):
+        if cutlass.const_expr(config.schedule is Schedule.PERSISTENT):
             num_ctas = min_(num_ctas, max_ctas)
         kernel(maps, Outputs(o, lse), sequences, scalars, leaves).launch(
             grid=(num_ctas, 1, 1),
@@ -179,6 +188,8 @@ class FmhaForward:
         operands = Operands(maps, outputs, scalars.scales, fusion, scalars.num_k_rows, sequences)
         if cutlass.const_expr(self.config.schedule is Schedule.PERSISTENT):
             self.run_roles(operands, EveryNthBlock(grid))
+        elif cutlass.const_expr(self.config.schedule is Schedule.DYNAMIC):
+            self.run_roles(operands, grid)
         else:
             work = grid.work(cute.arch.block_idx()[0])
             if work.exists(self.config):
@@ -194,6 +205,12 @@ class FmhaForward:
         storage = smem.allocate(self.storage_type())
         warp_idx = cute.arch.make_warp_uniform(cute.arch.warp_idx())
         edges = make_pipelines(config.topology, storage.barriers.data_ptr())
+        asking = blocks
+        if cutlass.const_expr(config.schedule is Schedule.DYNAMIC):
+            queue = BlockQueue(config, storage.barriers.data_ptr() + config.topology.num_barriers)
+            if cute.arch.thread_idx()[0] == 0:
+                BlockQueue.init(queue)
+            blocks, asking = TakenBlocks(blocks, queue), TakenBlocks(blocks, queue, queue.ask)
         if warp_idx == roles["correction"].first_warp:
             cute.arch.alloc_tmem(config.tmem.alloc_cols, storage.tmem_base.ptr)
         cute.arch.mbarrier_init_fence()
@@ -223,7 +240,7 @@ class FmhaForward:
             if warp_idx == roles["store"].first_warp:
                 for_each_block(blocks, partial(self.run_store, cta, operands), LaneUses())
             if warp_idx == roles["tail"].first_warp:
-                for_each_block(blocks, partial(self.run_tail, cta, operands), Uses())
+                for_each_block(asking, partial(self.run_tail, cta, operands), Uses())
 
     def run_mma(self, cta: Cta, operands: Operands, work: Work, uses: Uses) -> Uses:
         return MmaRole(self.config, self.mma_port(cta), operands.fusion_of(work)).run(work, uses)
@@ -248,13 +265,15 @@ class FmhaForward:
         config = self.config
         q_bytes, k_bytes, v_bytes = (config.smem_bytes[name] for name in ("q_and_o", "k", "v"))
 
+        num_words = sum(config.smem_bytes[name] for name in ("barriers", "block_queue")) // MBARRIER_BYTES
+
         @cute.struct
         class Storage:
             q_and_o: cute.struct.Align[cute.struct.MemRange[Uint8, q_bytes], SMEM_ALIGN_BYTES]
             k: cute.struct.Align[cute.struct.MemRange[Uint8, k_bytes], SMEM_ALIGN_BYTES]
             v: cute.struct.Align[cute.struct.MemRange[Uint8, v_bytes], SMEM_ALIGN_BYTES]
             stats: cute.struct.MemRange[Float32, NUM_Q_TILES * STATS_PER_ROW * config.tile_m]
-            barriers: cute.struct.MemRange[Int64, config.topology.num_barriers]
+            barriers: cute.struct.Align[cute.struct.MemRange[Int64, num_words], 16]
             tmem_base: Int32
 
         return Storage
