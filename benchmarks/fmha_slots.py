@@ -27,6 +27,7 @@ from opdeck.core.devices import open_device
 from opdeck.core.fusion import Causal, Fusion
 from opdeck.core.profile import Profile
 from opdeck.core.profile.bounds import bounds
+from opdeck.core.profile.recorder import Recorder, declared_roles
 from opdeck.core.profile.report import bound_lines
 from opdeck.core.profile.sass import Loop, disassemble, hot_loops
 from opdeck.core.variant import Variant
@@ -53,7 +54,7 @@ def measure(arch: str, fusion: Fusion | None) -> Measured:
     q, k, v = (rng.standard_normal(SHAPE).astype(ml_dtypes.bfloat16) for _ in range(3))
     device = open_device(f"emulator:{arch}", hazards="off")
     operator = registry.get("fmha_fwd")
-    recorder = profile.Recorder(device)
+    recorder = Recorder(device)
     with recorder.recording():
         operator(q, k, v, mask=fusion, device=device)
     variant = operator.last_launch.variant
@@ -68,7 +69,7 @@ def rows(measured: Measured) -> Iterator[tuple[str, ...]]:
     """The loops of the softmax and correction roles; other roles' slots are no figure of a tile."""
     kernel = f"{measured.variant.arch} {measured.variant.fusion_name}"
     tile_n = int(measured.variant.config["tile_n"])
-    roles = measured.counted.roles(profile.roles(measured.variant))
+    roles = measured.counted.roles(declared_roles(measured.variant))
     for loop in measured.loops:
         by_pipe = loop.by_pipe
         num_exp2 = loop.count(r"MUFU\.EX2")

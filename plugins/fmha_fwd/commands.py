@@ -23,18 +23,19 @@ import typer
 from opdeck.core import dtypes, registry
 from opdeck.core.cli.devices import DeviceOption, HazardsOption, ScheduleOption, command_device
 from opdeck.core.cli.explore import ExploreOption, print_exploration
+from opdeck.core.cli.profile import ProfileOption, print_profile
 from opdeck.core.cli.text import print_table
 from opdeck.core.devices import Device
 from opdeck.core.errors import ArgumentError, OpdeckError, Unsupported
 from opdeck.core.fusion import AttentionFusion, Causal, Extent, Residual
 from opdeck.core.fusion.names import split
-from opdeck.core.profile import Profile
+from opdeck.core.profile.recorder import Recorder
 from opdeck.core.transfer import seconds_of, to_memory, to_numpy
 from opdeck.core.variant import Variant
 from opdeck.core.verify import Errors, compare
 from opdeck.plugins.fmha_fwd import reference
 from opdeck.plugins.fmha_fwd.cases import Case, Inputs, Lengths, Shape, expected_macs
-from opdeck.plugins.fmha_fwd.profile import Recorder, lines
+from opdeck.plugins.fmha_fwd.profile import work
 
 Array = npt.NDArray[Any]
 
@@ -79,7 +80,6 @@ SmCountOption = Annotated[
     int | None, typer.Option("--sm-count", min=1, help="CTAs of these. Default: one for each SM.")
 ]
 VerifyOption = Annotated[bool, typer.Option("--verify/--no-verify", help="Compare O and LSE with the float64 oracle.")]
-ProfileOption = Annotated[bool, typer.Option("--profile", help="Instructions, bytes and bounds by role; emulator.")]
 VerboseOption = Annotated[bool, typer.Option("--verbose", help="Show resources, and why other variants refuse.")]
 
 
@@ -198,7 +198,8 @@ def run(
     if verbose:
         _print_resources(variant, where)
     if recorder and registry.get("fmha_fwd").last_launch is not None:
-        _print_profile(variant, recorder.profile())
+        counted = recorder.profile()
+        print_profile(variant, counted, work(variant, counted))
     if explore is not None:
         is_right &= print_exploration(where, hazards, explore, lambda device: _outputs(inputs, device, launches))
     if verify:
@@ -421,14 +422,6 @@ def _print_resources(variant: Variant, where: Device) -> None:
     if resources is not None:
         print(f"{'shared memory':<18}{resources.smem_bytes} bytes a CTA")
         print(f"{'threads':<18}{resources.num_threads} a CTA, launched with {resources.num_registers} registers each")
-
-
-def _print_profile(variant: Variant, profile: Profile) -> None:
-    for item in lines(variant, profile):
-        if isinstance(item, str):
-            print(item)
-        else:
-            print_table(*item)
 
 
 def _print_errors(done: _Run, case: Case) -> bool:

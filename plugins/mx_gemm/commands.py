@@ -7,6 +7,7 @@ Who calls it: opdeck.core.cli, through the family's row in plugin.py.
 from __future__ import annotations
 
 import time
+from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from math import prod
 from typing import Annotated, Any
@@ -17,6 +18,8 @@ import typer
 
 from opdeck.core import arrays, mx, registry
 from opdeck.core.cli.devices import DeviceOption, HazardsOption, ScheduleOption, command_device
+from opdeck.core.cli.explore import ExploreOption, print_exploration
+from opdeck.core.cli.profile import ProfileOption, print_profile
 from opdeck.core.cli.text import print_table
 from opdeck.core.devices import Device
 from opdeck.core.errors import ArgumentError
@@ -24,11 +27,13 @@ from opdeck.core.fusion import Activation
 from opdeck.core.mx.report import accuracy
 from opdeck.core.mx.tensor import K_MULTIPLE, MxTensor
 from opdeck.core.operator import refusal_lines
+from opdeck.core.profile.recorder import Recorder
 from opdeck.core.transfer import to_memory, to_numpy, wait_for
 from opdeck.core.variant import Variant
 from opdeck.core.verify import compare
 from opdeck.plugins.mx_gemm import reference
 from opdeck.plugins.mx_gemm.cases import Shape, expected_macs
+from opdeck.plugins.mx_gemm.profile import work
 from opdeck.plugins.mx_gemm.spec import ALIGN_BYTES, BLOCK_SCALED_OUTPUTS, OUTPUT_DTYPES
 from opdeck.plugins.mx_gemm.variants import FUSIONS, TERM_DTYPE
 
@@ -111,6 +116,8 @@ def run(
     schedule: ScheduleOption = None,
     hazards: HazardsOption = None,
     verify: VerifyOption = True,
+    profile: ProfileOption = False,
+    explore: ExploreOption = None,
 ) -> None:
     """Block-scaled GEMM on one problem; verified against the float64 oracle. Exit status 1 when it is wrong."""
     shape = Shape(m, n, k, l)
@@ -121,8 +128,15 @@ def run(
     product = _Product(shape, a, b, (a_format, b_format or a_format), d_format, epilogue, d_scale)
     where = command_device(device, schedule, hazards)
     arguments = product.call(where.memory)
-    variant, seconds = _launch(arguments, where)
+    recorder = Recorder(where) if profile else None
+    with recorder.recording() if recorder else nullcontext():
+        variant, seconds = _launch(arguments, where)
     is_right = _print_launch(product, variant, where, seconds)
+    if recorder:
+        counted = recorder.profile()
+        print_profile(variant, counted, work(variant, counted))
+    if explore is not None:
+        is_right &= print_exploration(where, hazards, explore, lambda device: _outputs(product, device))
     if verify:
         if d_format in BLOCK_SCALED_OUTPUTS:
             is_right &= _print_quantised(product, arguments, where)
@@ -211,6 +225,15 @@ def _launch(arguments: dict[str, Any], where: Device) -> tuple[Variant, float]:
     operator(**arguments, device=where)
     wait_for(where.memory)
     return variant, time.perf_counter() - begin
+
+
+def _outputs(product: _Product, device: Device) -> list[Array]:
+    """D, on the host, as the operator makes it on that device."""
+    arguments = product.call(device.memory)
+    registry.get("mx_gemm")(**arguments, device=device)
+    out = arguments["out"]
+    parts = (out.elements(), out.scales) if isinstance(out, MxTensor) else (out,)
+    return [to_numpy(part).view(np.uint8) for part in parts]
 
 
 def _print_launch(product: _Product, variant: Variant, where: Device, seconds: float) -> bool:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`opdeck run fmha_fwd --explore` on a kernel that is right, and on one whose results depend on the schedule."""
+"""`opdeck run --explore` and `--profile` on kernels that are right, and on one whose results depend on the schedule."""
 
 from __future__ import annotations
 
@@ -24,6 +24,19 @@ def test_a_right_kernel_passes():
     assert found is not None, result.output
     assert int(found[1]) >= 2
     assert int(found[2]) >= 1
+
+
+def test_a_right_product_passes_and_is_counted():
+    """Four tiles of 128 x N of a product of 256 x 256, or eight: 512 / 32 steps of K of each."""
+    problem = ("--m=256", "--n=256", "--k=512", "--device=emulator:sm_100a")
+    result = CliRunner().invoke(command_line(), ["run", "mx_gemm", *problem, "--explore=0.5", "--profile"])
+    assert result.exit_code == 0, result.output
+    assert re.search(r"explored +\d+ schedules in .*: the same bits", result.output) is not None, result.output
+    work = re.search(r"a step of K 32 of a tile of 128 x (\d+) \((\d+) of them\)", result.output)
+    assert work is not None, result.output
+    assert int(work[1]) * int(work[2]) == 2 * 256 * 512 // 32
+    rows = re.findall(r"^(epilogue|mma|load|idle) +\d+ ", result.output, re.MULTILINE)
+    assert rows == ["epilogue", "mma", "load", "idle"]
 
 
 def test_each_schedule_is_a_device_of_its_own(capsys: pytest.CaptureFixture[str]):

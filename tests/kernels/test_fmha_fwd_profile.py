@@ -12,6 +12,7 @@ from opdeck.core.devices import open_device
 from opdeck.core.errors import ArgumentError
 from opdeck.core.fusion import Causal
 from opdeck.core.profile.bounds import bounds
+from opdeck.core.profile.recorder import Recorder, declared_roles
 from opdeck.plugins.fmha_fwd import profile
 from opdeck.plugins.fmha_fwd.cases import Case, Shape, expected_macs
 
@@ -28,7 +29,7 @@ def launched():
     q, k, v = (rng.standard_normal((1, 1024, 4, 128)).astype(ml_dtypes.bfloat16) for _ in range(3))
     operator = registry.get("fmha_fwd")
     device = open_device("emulator:sm_100a", hazards="off")
-    recorder = profile.Recorder(device)
+    recorder = Recorder(device)
     with recorder.recording():
         operator(q, k, v, mask=Causal(), device=device)
     return operator.last_launch.variant, recorder.profile(), device.last_report()
@@ -41,7 +42,7 @@ def test_tiles_and_macs(launched):
     assert (work.num_units, work.unit) == (144, "tile of 128 x 128 scores, d 128")
     assert counted.sum("macs") == expected_macs(Case(SHAPE), variant) == report.mma_macs
     # One MMA is 128 x 128 x 16.
-    roles = counted.roles(profile.roles(variant))
+    roles = counted.roles(declared_roles(variant))
     assert roles["mma"].by_pipe()["mma"] == NUM_TILES * 2 * 128 // 16
     assert all(role.sum("macs") == 0 for name, role in roles.items() if name != "mma")
 
@@ -49,7 +50,7 @@ def test_tiles_and_macs(launched):
 def test_bytes(launched):
     """Two query tiles of a CTA share K and V, of which the one that sees more keys says how much is loaded."""
     variant, counted, report = launched
-    roles = counted.roles(profile.roles(variant))
+    roles = counted.roles(declared_roles(variant))
     q_bytes = NUM_Q_TILES * TILE * ROW_BYTES
     kv_bytes = 4 * (2 + 4 + 6 + 8) * 2 * TILE * ROW_BYTES
     assert roles["load"].by_pipe("global_read_bytes") == {"tma": q_bytes + kv_bytes}
@@ -66,7 +67,7 @@ def test_bytes(launched):
 def test_mufu_and_bounds(launched):
     """On sm_100a 4 of 32 scores of an unmasked tile take exp2 by polynomial; a row and tile rescale with one more."""
     variant, counted, _ = launched
-    roles = counted.roles(profile.roles(variant))
+    roles = counted.roles(declared_roles(variant))
     num_masked = NUM_Q_TILES
     exp2 = roles["softmax"].by_opcode()["ex2.approx.ftz.f32"]
     assert exp2 == 4 * ((NUM_TILES - num_masked) * (128 * 28 // 32 + 1) + num_masked * (128 + 1))
@@ -90,4 +91,4 @@ def test_roles_are_found_without_a_table(launched):
 
 def test_only_emulated_devices_count():
     with pytest.raises(ArgumentError, match="--profile"):
-        profile.Recorder(open_device("cpu"))
+        Recorder(open_device("cpu"))
