@@ -51,6 +51,7 @@ template <uint32_t lanes>
 struct Sums : Vectors<lanes> {
   using typename Vectors<lanes>::Floats;
   using typename Vectors<lanes>::Ints;
+  using typename Vectors<lanes>::Unsigneds;
   using typename Vectors<lanes>::Doubles;
   using typename Vectors<lanes>::Longs;
   using typename Vectors<lanes>::FloatsAt;
@@ -67,6 +68,11 @@ struct Sums : Vectors<lanes> {
   // 2^exponent for exponents of normal numbers.
   [[gnu::always_inline]] static Floats power_of_two(Ints exponent) {
     return reinterpret_cast<Floats>((exponent + 127) << 23);
+  }
+
+  // Where an exponent is out of range, and the sum means nothing, terms may be of any size.
+  [[gnu::always_inline]] static Ints wrapped_sum(Ints x, Ints y) {
+    return reinterpret_cast<Ints>(reinterpret_cast<Unsigneds>(x) + reinterpret_cast<Unsigneds>(y));
   }
 
   [[gnu::always_inline]] static bool any(Ints mask) {
@@ -119,7 +125,7 @@ struct Sums : Vectors<lanes> {
     const auto add_terms = [&](size_t k, Ints* sums) __attribute__((always_inline)) {
       const Floats of_a = *reinterpret_cast<const FloatsAt*>(a + k * a_stride);
       for (uint32_t c = 0; c < cols; ++c)
-        sums[c] += __builtin_convertvector(of_a * b[c * b_stride + k] * scale[c], Ints);
+        sums[c] = wrapped_sum(sums[c], __builtin_convertvector(of_a * b[c * b_stride + k] * scale[c], Ints));
     };
     for (size_t k = 0; k < half; ++k) add_terms(k, low);
     for (size_t k = half; k < k_elems; ++k) add_terms(k, high);

@@ -8,11 +8,12 @@
 
 namespace opdeck::emu {
 
-// f32, s32, f64 and s64 vectors; the ...At types may stand at any multiple of 4 bytes and alias other types' memory.
+// f32, s32, u32, f64 and s64 vectors; the ...At types may stand at any multiple of 4 bytes and alias other types' memory.
 template <uint32_t lanes>
 struct Vectors {
   typedef float Floats __attribute__((vector_size(lanes * 4)));
   typedef int32_t Ints __attribute__((vector_size(lanes * 4)));
+  typedef uint32_t Unsigneds __attribute__((vector_size(lanes * 4)));
   typedef double Doubles __attribute__((vector_size(lanes * 8)));
   typedef int64_t Longs __attribute__((vector_size(lanes * 8)));
   typedef Floats FloatsAt __attribute__((aligned(4), may_alias));
