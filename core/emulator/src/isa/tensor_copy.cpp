@@ -115,7 +115,7 @@ void load_box(GlobalView& memory, const Box& box, uint8_t* shared) {
       if (source == nullptr)
         std::memset(shared + address, 0, num_bytes);
       else
-        std::memcpy(shared + address, source + run_byte, num_bytes);
+        copy_piece(shared + address, source + run_byte, num_bytes);
     });
   });
 }
@@ -170,7 +170,7 @@ std::vector<uint8_t> gather_box(const Box& box, const uint8_t* shared) {
   for_each_run(box.map, box.at.data(), [&](const TileRun& run) {
     for_each_piece(box.map.swizzle, shared_offset(box.shared_address), run,
                    [&](uint32_t address, uint32_t run_byte, uint32_t num_bytes) {
-                     std::memcpy(bytes.data() + run.smem_offset + run_byte, shared + address, num_bytes);
+                     copy_piece(bytes.data() + run.smem_offset + run_byte, shared + address, num_bytes);
                    });
   });
   return bytes;

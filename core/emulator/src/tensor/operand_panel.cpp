@@ -3,7 +3,6 @@
 #include "operand_panel.h"
 
 #include <algorithm>
-#include <cstring>
 
 #include "scratch.h"
 
@@ -36,15 +35,10 @@ void decode_lines(const SmemOperand& operand, const SharedView& smem, const Line
   uint8_t* out = codes.get();
   for (uint32_t line = 0; line < range.num_lines; ++line)
     for (uint32_t byte = 0; byte < range.line_bytes; byte += 16) {
-      const uint8_t* const piece =
-          smem.bytes +
-          operand_address(operand.descriptor, operand.major, range.first_line + line, range.first_byte + byte);
       const uint32_t piece_bytes = std::min(16u, range.line_bytes - byte);
-      if (piece_bytes == 16) {
-        std::memcpy(out, piece, 16);  // in one instruction
-      } else {
-        std::memcpy(out, piece, piece_bytes);
-      }
+      const uint32_t address =
+          operand_address(operand.descriptor, operand.major, range.first_line + line, range.first_byte + byte);
+      copy_piece(out, smem.bytes + address, piece_bytes);
       out += piece_bytes;
     }
   decode_codes(operand, codes.get(), size_t{range.num_lines} * range.line_elems, values);
@@ -75,24 +69,26 @@ void transpose_lines(const Matrix& m, float* panel, uint32_t stride) {
         panel[elem * stride + line] = m.values[line * m.line_elems + elem];
 }
 
+// The panel's own lines, `stride` apart, are those of the operand where its elements are contiguous along `along`.
+void load_panel(const SmemOperand& operand, const SharedView& smem, const LineRange& range, Major along, float* panel,
+                uint32_t stride) {
+  if (operand.major == along && stride == range.line_elems) return decode_lines(operand, smem, range, panel);
+  const Scratch<float> values = make_scratch<float>(size_t{range.num_lines} * range.line_elems);
+  decode_lines(operand, smem, range, values.get());
+  const Matrix lines{values.get(), range.num_lines, range.line_elems};
+  operand.major == along ? copy_lines(lines, panel, stride) : transpose_lines(lines, panel, stride);
+}
+
 }  // namespace
 
 void load_k_lines(const SmemOperand& operand, const SharedView& smem, uint32_t first_row, uint32_t num_rows,
                   float* panel, uint32_t stride) {
-  const LineRange range = range_of_rows(operand, first_row, num_rows);
-  const Scratch<float> values = make_scratch<float>(size_t{range.num_lines} * range.line_elems);
-  decode_lines(operand, smem, range, values.get());
-  const Matrix lines{values.get(), range.num_lines, range.line_elems};
-  operand.major == Major::k ? transpose_lines(lines, panel, stride) : copy_lines(lines, panel, stride);
+  load_panel(operand, smem, range_of_rows(operand, first_row, num_rows), Major::mn, panel, stride);
 }
 
 void load_row_lines(const SmemOperand& operand, const SharedView& smem, uint32_t num_rows, float* panel,
                     uint32_t stride) {
-  const LineRange range = range_of_rows(operand, 0, num_rows);
-  const Scratch<float> values = make_scratch<float>(size_t{range.num_lines} * range.line_elems);
-  decode_lines(operand, smem, range, values.get());
-  const Matrix lines{values.get(), range.num_lines, range.line_elems};
-  operand.major == Major::k ? copy_lines(lines, panel, stride) : transpose_lines(lines, panel, stride);
+  load_panel(operand, smem, range_of_rows(operand, 0, num_rows), Major::k, panel, stride);
 }
 
 }  // namespace opdeck::emu

@@ -6,6 +6,7 @@
 #pragma once
 
 #include <cstdint>
+#include <cstring>
 
 namespace opdeck::emu {
 
@@ -56,6 +57,15 @@ constexpr uint32_t swizzle_address(Swizzle swizzle, uint32_t address) {
     case Swizzle::b128_atom64: return address ^ (((address >> 7) & 1) << 6);
   }
   return address;
+}
+
+// Copies what a swizzle leaves together: mostly 16 bytes, which then take one instruction each way.
+inline void copy_piece(void* to, const void* from, uint32_t num_bytes) {
+  if (num_bytes == 16) {
+    std::memcpy(to, from, 16);
+  } else {
+    std::memcpy(to, from, num_bytes);
+  }
 }
 
 }  // namespace opdeck::emu
