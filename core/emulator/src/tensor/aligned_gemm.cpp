@@ -57,12 +57,11 @@ struct Sums : Vectors<lanes> {
   using typename Vectors<lanes>::FloatsAt;
   using typename Vectors<lanes>::IntsAt;
 
-  // exponent_of for each lane; subnormals of f32 count as the smallest normal number.
+  // exponent_of for each lane of an accumulator; of inf and NaN 128, which is above max_exponent too.
   [[gnu::always_inline]] static Ints exponents_of(Floats values) {
     const Ints bits = reinterpret_cast<Ints>(values) & 0x7fffffff;
-    const Ints biased = bits >> 23;
-    const Ints finite = bits == 0 ? Ints{} + zero_exponent : (biased == 0 ? Ints{} - 126 : biased - 127);
-    return biased == 255 ? Ints{} + not_finite_exponent : finite;
+    const Ints biased = bits >> 23, normal = biased > 1 ? biased : Ints{} + 1;
+    return bits == 0 ? Ints{} + zero_exponent : normal - 127;
   }
 
   // 2^exponent for exponents of normal numbers.
