@@ -4,8 +4,8 @@
 Called by: the epilogue of mx_gemm, and the kernel of mx_quantize.
 Source: OCP Microscaling specification 1.0, section 6.3; PTX ISA 9.x, "cvt" (.rn.satfinite to e4m3x2, e5m2x2, e3m2x2,
 e2m3x2 and e2m1x2: of two numbers the first goes to the upper half).
-The largest magnitude of a block is found on the bits, as an integer: there infinities and NaN are the largest, and its
-exponent is that of an E8M0 scale but for a constant. Everything is exact, or rounded to fp32 as quantize rounds it.
+The exponent of a block's largest magnitude is that of an E8M0 scale but for a constant. Everything is exact, or rounded
+to fp32 as quantize rounds it.
 """
 
 from __future__ import annotations
@@ -34,7 +34,13 @@ _PAIR_TYPES = {
 }
 
 
-Scale = Callable[[cute.Tensor, Float32], None]
+@dataclass(frozen=True)
+class Arithmetic:
+    """What an arch has. scale: multiplies registers by a number; abs_max: the bits of their largest magnitude, of a NaN
+    where there is one."""
+
+    scale: Callable[[cute.Tensor, Float32], None]
+    abs_max: Callable[[cute.Tensor], Uint32]
 
 
 @dataclass(frozen=True)
@@ -46,20 +52,19 @@ class Block:
 
 
 class BlockEncoder:
-    """Encodes blocks of one format. inverse_unit: 1 / the scale of the tensor, for formats that have one. scale: what
-    multiplies registers by a number, scale_values or, before Blackwell, scale_each."""
+    """Encodes blocks of one format. inverse_unit: 1 / the scale of the tensor, for formats that have one."""
 
-    def __init__(self, row: MxFormat, inverse_unit: Float32, scale: Scale) -> None:
+    def __init__(self, row: MxFormat, inverse_unit: Float32, arithmetic: Arithmetic) -> None:
         self.row = row
         self.inverse_unit = inverse_unit
-        self.scale = scale
+        self.arithmetic = arithmetic
 
     def encode(self, values: cute.Tensor) -> Block:
         """The block of `values`, row.block fp32 registers, which are overwritten."""
-        amax = abs_max_bits(values)
+        amax = self.arithmetic.abs_max(values)
         is_finite = Int32(amax >> _MANTISSA_BITS) < _EXPONENT_OF_INF
         if self.row.has_global_scale:
-            self.scale(values, self.inverse_unit)
+            self.arithmetic.scale(values, self.inverse_unit)
             code, inverse = _e4m3_scale(from_bits(amax) * self.inverse_unit, self.row)
             code = cutlass.select_(is_finite, code, Uint32(_E4M3_NAN))
             is_used = is_finite & (code != 0)
@@ -68,7 +73,7 @@ class BlockEncoder:
             code = cutlass.select_(is_finite, Uint32(exponent), Uint32(_E8M0_NAN))
             inverse = from_bits(Uint32(254 - exponent) << _MANTISSA_BITS)
             is_used = is_finite
-        self.scale(values, inverse)
+        self.arithmetic.scale(values, inverse)
         kept = cutlass.select_(is_used, Uint32(0xFFFFFFFF), Uint32(0))
         return Block([word & kept for word in _packed(values, self.row)], Uint32(code))
 
@@ -90,7 +95,7 @@ def scale_values(values: cute.Tensor, factor: Float32) -> None:
 
 
 def abs_max_bits(values: cute.Tensor) -> Uint32:
-    """The bits of the largest magnitude; of a NaN where there is one."""
+    """The bits of the largest magnitude; of a NaN where there is one. As integers: there NaN is the largest."""
     bits = cute.make_tensor(cute.recast_ptr(values.iterator, dtype=Uint32), values.layout)
     largest = [bits[i] & _ABS_BITS for i in range(cute.size(values))]
     while len(largest) > 1:
@@ -99,27 +104,51 @@ def abs_max_bits(values: cute.Tensor) -> Uint32:
     return largest[0]
 
 
+def abs_max_of_three(values: cute.Tensor) -> Uint32:
+    """The same by maxima of three, which Blackwell has."""
+    code = "max.NaN.abs.f32 {$w0}, {$r0}, {$r1}, {$r2};"
+    rest = [values[i] for i in range(cute.size(values))]
+    while len(rest) > 1:
+        trio = [*rest, Float32(0.0)][:3]
+        rest = [*rest[3:], cute.arch.inline_ptx(code, write_only_types=[Float32], read_only_args=trio)]
+    bits = cute.arch.inline_ptx("mov.b32 {$w0}, {$r0};", write_only_types=[Uint32], read_only_args=rest)
+    return bits & _ABS_BITS
+
+
+HOPPER = Arithmetic(scale_each, abs_max_bits)
+BLACKWELL = Arithmetic(scale_values, abs_max_of_three)
+
+
 def from_bits(bits: Uint32) -> Float32:
     return cute.arch.inline_ptx("mov.b32 {$w0}, {$r0};", write_only_types=[Float32], read_only_args=[bits])
 
 
 def _e4m3_scale(amax: Float32, row: MxFormat) -> tuple[Uint32, Float32]:
-    """The byte of the e4m3 nearest to amax / the largest element, and the reciprocal of its value."""
+    """The byte of the e4m3 nearest to amax / the largest element, and the reciprocal of its value.
+
+    One step of Newton's makes the approximate reciprocal the one that is rounded to nearest: its error is squared, and
+    1 / s of an e4m3 s has no run of bits that would bring it so near to the middle of two numbers.
+    """
     wanted = amax * Float32(1.0 / row.max_normal)
-    code, scale = cute.arch.inline_ptx(
+    code, inverse = cute.arch.inline_ptx(
         """{
         .reg .b16 pair, low, high;
         .reg .b32 halves;
+        .reg .f32 scale, minus, near, error;
         cvt.rn.satfinite.e4m3x2.f32 pair, {$r1}, {$r0};
         cvt.rn.f16x2.e4m3x2 halves, pair;
         mov.b32 {low, high}, halves;
-        cvt.f32.f16 {$w1}, low;
+        cvt.f32.f16 scale, low;
         cvt.u32.u16 {$w0}, pair;
+        rcp.approx.ftz.f32 near, scale;
+        neg.f32 minus, scale;
+        fma.rn.f32 error, minus, near, {$r2};
+        fma.rn.f32 {$w1}, error, near, near;
         }""",
         write_only_types=[Uint32, Float32],
-        read_only_args=[wanted, Float32(0.0)],
+        read_only_args=[wanted, Float32(0.0), Float32(1.0)],
     )
-    return code, inverse_of(scale)
+    return code, inverse
 
 
 def _packed(values: cute.Tensor, row: MxFormat) -> list[Uint32]:

@@ -16,7 +16,7 @@ import cutlass
 import cutlass.cute as cute
 from cutlass import Float32, Int32, Int64, Uint8, Uint32
 
-from opdeck.core.kernels.block_encoder import BlockEncoder, Scale, inverse_of, scale_each, scale_values
+from opdeck.core.kernels.block_encoder import BLACKWELL, HOPPER, Arithmetic, BlockEncoder, inverse_of
 from opdeck.core.mx.formats import SCALE_TILE_COLS, SCALE_TILE_ROWS, MxFormat, mx_format
 from opdeck.core.variant import Variant
 
@@ -27,8 +27,8 @@ _TILE_LANES = 32  # rows r, r + 32, r + 64, r + 96 of a tile are neighbours in m
 
 def make(variant: Variant) -> Callable[..., None]:
     """The @cute.jit entry of a variant: entry(x, d, d_block_scale, d_scale, stream)."""
-    scale = scale_each if variant.arch == "sm_90a" else scale_values
-    quantizer = Quantizer(mx_format(str(variant.config["format"])), scale)
+    arithmetic = HOPPER if variant.arch == "sm_90a" else BLACKWELL
+    quantizer = Quantizer(mx_format(str(variant.config["format"])), arithmetic)
 
     @cute.kernel
     def kernel(tensors: Tensors, unit: Float32) -> None:
@@ -65,11 +65,11 @@ class Place:
 
 
 class Quantizer:
-    """The kernel of one format. scale: as BlockEncoder has it."""
+    """The kernel of one format."""
 
-    def __init__(self, row: MxFormat, scale: Scale) -> None:
+    def __init__(self, row: MxFormat, arithmetic: Arithmetic) -> None:
         self.row = row
-        self.scale = scale
+        self.arithmetic = arithmetic
 
     @cute.jit
     def run_cta(self, tensors: Tensors, unit: Float32) -> None:
@@ -98,7 +98,7 @@ class Quantizer:
         cute.autovec_copy(block, loaded)
         values = cute.make_rmem_tensor(cute.make_layout(elems), Float32)
         values.store(loaded.load().to(Float32))
-        encoded = BlockEncoder(self.row, inverse_of(unit), self.scale).encode(values)
+        encoded = BlockEncoder(self.row, inverse_of(unit), self.arithmetic).encode(values)
         words = cute.make_rmem_tensor(cute.make_layout(len(encoded.words)), Uint32)
         for i in cutlass.range_constexpr(len(encoded.words)):
             words[i] = encoded.words[i]

@@ -86,13 +86,15 @@ def test_f32x2_fma_rounds_once(emulator: Emulator):
     assert got.any()
 
 
-@pytest.mark.parametrize("operation", ["max", "min", "max.NaN", "min.NaN"])
+@pytest.mark.parametrize("operation", ["max", "min", "max.NaN", "min.NaN", "max.abs", "max.NaN.abs", "min.NaN.abs"])
 def test_extremum_of_three(emulator: Emulator, operation: str):
     a, b, c = f32_values(), RNG.permutation(f32_values()), RNG.permutation(f32_values())
     loads = load(0, 32, "%r0") + load(1, 32, "%r1") + load(2, 32, "%r2")
     body = loads + f"{operation}.f32 %r3, %r0, %r1, %r2;" + store(3, 32, "%r3")
     got = run_words(emulator, body, [a, b, c], np.zeros(NUM, np.float32), "sm_100a")
-    propagates = operation.endswith("NaN")
+    propagates = "NaN" in operation
+    if operation.endswith("abs"):
+        a, b, c = np.abs(a), np.abs(b), np.abs(c)
     pick = {"max": (np.fmax, np.maximum), "min": (np.fmin, np.minimum)}[operation[:3]][propagates]
     expected = pick(pick(a, b), c)
     zero = (got == 0) & (expected == 0)  # numpy does not order -0 and +0

@@ -247,3 +247,14 @@ def test_the_report_has_the_memory_of_every_format() -> None:
     assert lines["mxfp4"].split()[1:8] == ["8", "MiB", "8", "MiB", "1", "MiB", "3.76"]
     assert "in fp16 32 MiB and 32 MiB" in lines["A"]
     assert isinstance(CliRunner().invoke(command_line(), ["mx", "report", "4", "4", "40"]).exception, ArgumentError)
+
+
+def test_one_step_of_newton_rounds_reciprocals_of_e4m3_scales_to_nearest() -> None:
+    """What kernels do instead of a division, from approximations that are off by up to two steps of fp32."""
+    scales = np.arange(1, 0x7F, dtype=np.uint8).view(ml_dtypes.float8_e4m3fn).astype(np.float64)
+    wanted = np.float32(1.0) / scales.astype(np.float32)
+    for step in range(-2, 3):
+        near = (wanted.view(np.int32) + step).view(np.float32).astype(np.float64)
+        error = 1.0 - scales * near  # exact in float64, and an fp32 number
+        assert (error.astype(np.float32) == error).all()
+        assert np.array_equal((near + error * near).astype(np.float32), wanted)

@@ -18,7 +18,7 @@ import cutlass.cute as cute
 from cutlass import Float32, Int32, Uint16, Uint32, pipeline
 from cutlass.block import block_copy
 
-from opdeck.core.kernels.block_encoder import BlockEncoder, abs_max_bits, inverse_of, scale_values
+from opdeck.core.kernels.block_encoder import BLACKWELL, BlockEncoder, inverse_of, scale_values
 from opdeck.core.kernels.pipelines import tmem_after_wait, tmem_before_signal
 from opdeck.core.kernels.tmem_tile import RowChunks, tmem_tensor
 from opdeck.core.mx.formats import SCALE_TILE_COLS, mx_format
@@ -114,7 +114,7 @@ class EpilogueRole:
         has_extras = self.terms.has_c or self.terms.bias.iterator.toint() != 0 or has_amax
         self.amax_bits[0] = Uint32(0)
         if cutlass.const_expr(self.config.d_format != ""):
-            self.encoder = BlockEncoder(mx_format(self.config.d_format), inverse_of(self.results.unit), scale_values)
+            self.encoder = BlockEncoder(mx_format(self.config.d_format), inverse_of(self.results.unit), BLACKWELL)
             self.codes = cute.make_rmem_tensor(cute.make_layout(self.config.store_blocks), Uint32)
         tile_count = Int32(0)
         for index in cutlass.range(work.cluster_idx, work.grid.count, work.num_clusters, unroll=1):
@@ -316,7 +316,7 @@ class EpilogueRole:
             magnitudes = cute.make_rmem_tensor(cute.make_layout(CHUNK_COLS), Float32)
             for i in cutlass.range_constexpr(CHUNK_COLS):
                 magnitudes[i] = cutlass.select_(i < known, values[i], Float32(0.0))
-            amax_bits[0] = cutlass.max(amax_bits[0], abs_max_bits(magnitudes))
+            amax_bits[0] = cutlass.max(amax_bits[0], BLACKWELL.abs_max(magnitudes))
 
     @cute.jit
     def store(self, box: Box) -> None:

@@ -264,10 +264,11 @@ Flow extremum2(Warp& warp, const Op& op) {
   return map_lanes2<float, float, float>(
       warp, op, [](float a, float b) { return extremum<F, propagates_nan>(input<mode>(a), input<mode>(b)); });
 }
-template <class F, bool propagates_nan, FloatMode mode>
+template <class F, bool propagates_nan, FloatMode mode, bool of_magnitudes>
 Flow extremum3(Warp& warp, const Op& op) {
   return map_lanes3<float, float, float, float>(warp, op, [](float a, float b, float c) {
-    return extremum<F, propagates_nan>(extremum<F, propagates_nan>(input<mode>(a), input<mode>(b)), input<mode>(c));
+    const auto source = [](float x) { return of_magnitudes ? std::fabs(input<mode>(x)) : input<mode>(x); };
+    return extremum<F, propagates_nan>(extremum<F, propagates_nan>(source(a), source(b)), source(c));
   });
 }
 // .abs compares and returns magnitudes; .xorsign gives the result the exclusive or of the signs.
@@ -290,33 +291,37 @@ Flow extremum_f64(Warp& warp, const Op& op) {
 }
 
 template <class F, bool propagates_nan, FloatMode mode>
-Execute pick_extremum(size_t num_sources, bool xorsign) {
-  if (xorsign) return vectorised<&extremum_xorsign<F, propagates_nan, mode>>();
-  return num_sources == 3 ? vectorised<&extremum3<F, propagates_nan, mode>>()
-                          : vectorised<&extremum2<F, propagates_nan, mode>>();
+Execute pick_extremum(size_t num_sources, bool abs) {
+  if (num_sources == 2)
+    return abs ? vectorised<&extremum_xorsign<F, propagates_nan, mode>>()
+               : vectorised<&extremum2<F, propagates_nan, mode>>();
+  return abs ? vectorised<&extremum3<F, propagates_nan, mode, true>>()
+             : vectorised<&extremum3<F, propagates_nan, mode, false>>();
 }
 
 template <class F>
 void decode_extremum(Decoding& d) {
-  const bool ftz = d.take("ftz"), propagates_nan = d.take("NaN"), xorsign = d.take("xorsign");
-  if (xorsign && !d.take("abs")) d.unsupported(".xorsign without .abs");
+  const bool ftz = d.take("ftz"), propagates_nan = d.take("NaN"), xorsign = d.take("xorsign"), abs = d.take("abs");
+  if (xorsign && !abs) d.unsupported(".xorsign without .abs");
   const Type type = d.take_type_of({Type::f32, Type::f64});
   const size_t num_sources = d.num_operands() == 4 ? 3 : 2;
   if (num_sources == 3) {
     d.require_target({Target::sm_100a, Target::sm_103a});
     if (xorsign || type == Type::f64) d.unsupported("with three operands");
+  } else if (abs && !xorsign) {
+    d.unsupported(".abs of two operands without .xorsign");
   }
   set_operands(d, type, num_sources);
   if (type == Type::f64) {
-    if (ftz || propagates_nan || xorsign) d.unsupported("modifiers of f64");
+    if (ftz || propagates_nan || abs) d.unsupported("modifiers of f64");
     d.op.execute = &extremum_f64<F>;
     return;
   }
   using M = FloatMode;
-  d.op.execute = propagates_nan ? (ftz ? pick_extremum<F, true, M::ftz>(num_sources, xorsign)
-                                       : pick_extremum<F, true, M::plain>(num_sources, xorsign))
-                                : (ftz ? pick_extremum<F, false, M::ftz>(num_sources, xorsign)
-                                       : pick_extremum<F, false, M::plain>(num_sources, xorsign));
+  d.op.execute = propagates_nan ? (ftz ? pick_extremum<F, true, M::ftz>(num_sources, abs)
+                                       : pick_extremum<F, true, M::plain>(num_sources, abs))
+                                : (ftz ? pick_extremum<F, false, M::ftz>(num_sources, abs)
+                                       : pick_extremum<F, false, M::plain>(num_sources, abs));
 }
 
 template <float (*f)(float)>
