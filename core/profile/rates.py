@@ -12,7 +12,7 @@ from dataclasses import dataclass
 GUIDE = "CUDA C++ Programming Guide, throughput of native arithmetic instructions"
 HOPPER = "NVIDIA H100 Tensor Core GPU Architecture white paper"
 FA4 = "FlashAttention-4 (Zadouri et al., 2026), feeds and speeds of B200"
-ULTRA = "NVIDIA blog, Making Softmax More Efficient with NVIDIA Blackwell Ultra: twice the MUFU rate"
+ULTRA = "NVIDIA blog, Making Softmax More Efficient with NVIDIA Blackwell Ultra: twice the rate of MUFU.EX2"
 SAME = "assumption: as on sm_90a"
 
 
@@ -48,12 +48,17 @@ RATES: dict[str, dict[str, Rate]] = {
         ),
     },
 }
-RATES["sm_103a"] = RATES["sm_100a"] | {"mufu": Rate(32, ULTRA)}
+RATES["sm_103a"] = RATES["sm_100a"] | {
+    "mufu": Rate(32, f"{ULTRA}; assumption: of the other functions too"),
+    "global memory, no L2 (bytes)": Rate(
+        8e12 / (148 * 1.85e9), "NVIDIA B300 datasheet: 8 TB/s; assumption: 148 SMs at 1.85 GHz, as of B200"
+    ),
+}
 
 # Multiply-accumulates of MMAs in a clock, by what the opcode contains; the first that fits counts.
 _HOPPER_MACS = f"{HOPPER}: dense peak of an SM"
-_BLACKWELL_MACS = "NVIDIA B200 datasheet: dense peak over 148 SMs at 1.85 GHz, a power of two"
-_ULTRA_MACS = "NVIDIA B300 datasheet: dense FP4 is 1.5 times that of B200"
+_BLACKWELL_MACS = "NVIDIA B200 datasheet: dense 9, 4.5, 2.25 and 1.1 PFLOPS over 148 SMs at 1.85 GHz, a power of two"
+_ULTRA_MACS = "NVIDIA B300 datasheet: dense FP4 14 PFLOPS, some 1.5 times that of B200; by the MMA of K 96 for 64"
 MMA_MACS: dict[str, tuple[tuple[str, Rate], ...]] = {
     "sm_90a": (
         (".tf32", Rate(1024, _HOPPER_MACS)),
@@ -72,4 +77,7 @@ MMA_MACS: dict[str, tuple[tuple[str, Rate], ...]] = {
         ("", Rate(4096, _BLACKWELL_MACS)),
     ),
 }
-MMA_MACS["sm_103a"] = (("kind::mxf4", Rate(24576, _ULTRA_MACS)), *MMA_MACS["sm_100a"])
+MMA_MACS["sm_103a"] = (  # tcgen05.mma has no kind::i8 there
+    ("kind::mxf4", Rate(24576, _ULTRA_MACS)),
+    *(row for row in MMA_MACS["sm_100a"] if row[0] not in ("kind::mxf4", "kind::i8")),
+)
