@@ -6,6 +6,7 @@ from __future__ import annotations
 import os
 import shutil
 import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -57,6 +58,8 @@ def build_dir(tmp_path_factory: pytest.TempPathFactory) -> Path:
         f"-DCMAKE_INSTALL_PREFIX={folder / 'prefix'}",
     )
     run("cmake", "--build", folder, "--parallel", os.cpu_count() or 1)
+    seeds = folder / "tests" / "fuzz" / "instruction_seeds"
+    run(sys.executable, ROOT / "tests" / "fuzz" / "instruction_seeds.py", seeds)
     return folder
 
 

@@ -1,12 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
-// One instruction of the emulator's table with modifiers and operands that the input chooses, so that every decode
-// function is reached with wrong ones. The next try follows what the decoder's answer asks for: a modifier of its list,
-// its number of operands, a register of its width.
+// One instruction with modifiers and operands that the input chooses, so that every decode function is reached with wrong
+// ones. An input of "TARGET OPCODE\n" and bytes says where to begin (instruction_seeds.py has a form of each instruction
+// for each modifier), any other picks a name of the table. The next try follows what the decoder's answer asks for: a
+// modifier of its list, its number of operands, a register of its width.
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <cstdlib>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "isa/decode.h"
@@ -120,23 +122,46 @@ std::string join(const std::vector<std::string>& operands) {
   return text;
 }
 
-}  // namespace
+// Where the tries begin.
+struct Start {
+  std::string target, opcode;
+};
 
-extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t num_bytes) {
-  Choices choices(data, num_bytes);
+// Of "TARGET OPCODE\n"; num_bytes is what that takes, 0 where the input begins otherwise.
+Start named_start(std::string_view input, size_t& num_bytes) {
+  const size_t end = input.substr(0, 256).find('\n'), blank = input.find(' ');
+  num_bytes = 0;
+  if (input.rfind("sm_", 0) != 0 || end == std::string_view::npos || blank > end) return {};
+  num_bytes = end + 1;
+  return {std::string(input.substr(0, blank)), std::string(input.substr(blank + 1, end - blank - 1))};
+}
+
+Start chosen_start(Choices& choices) {
   static const std::vector<std::string> names = [] {
     std::vector<std::string> all;
     for (const auto& [name, entry] : instruction_table()) all.push_back(name);
     return all;
   }();
   const char* const targets[] = {"sm_90a", "sm_100a", "sm_103a"};
-  const std::string target = targets[choices.below(3)];
-  std::string opcode = names[choices.below(names.size() < 257 ? 257 : names.size()) % names.size()];
+  Start start;
+  start.target = targets[choices.below(3)];
+  start.opcode = names[choices.below(names.size() < 257 ? 257 : names.size()) % names.size()];
+  return start;
+}
+
+}  // namespace
+
+extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t num_bytes) {
+  size_t num_read = 0;
+  Start start = named_start({reinterpret_cast<const char*>(data), num_bytes}, num_read);
+  Choices choices(data + num_read, num_bytes - num_read);
+  if (num_read == 0) start = chosen_start(choices);
+  std::string& opcode = start.opcode;
   for (size_t i = choices.below(4); i > 1; --i) opcode += kModifiers[choices.below(std::size(kModifiers))];
   std::vector<std::string> operands(choices.below(6));
   for (std::string& operand : operands) operand = any_operand(choices);
   for (int i = 0; i < 16; ++i) {
-    const std::string answer = decode(target, opcode + join(operands));
+    const std::string answer = decode(start.target, opcode + join(operands));
     if (answer.empty()) break;
     const std::string modifier = wanted_modifier(answer, choices);
     opcode += modifier;
