@@ -76,11 +76,16 @@ FMHA_FWD = (
 FMHA_FWD_MASKED = (((1, 1, 1, 400, 140), Values.NORMAL, False),)  # rows and tiles that see no key
 
 
-def fmha_fwd(arch: str, d: int, fusion: Fusion | None = None, dtype: str = "bf16") -> Subject:
+def fmha_fwd(
+    arch: str, d: int, fusion: Fusion | None = None, dtype: str = "bf16", schedule: str = "individual"
+) -> Subject:
     (variant,) = (
         row
         for row in registry.variants("fmha_fwd", arch)
-        if row.dtype == dtype and row.config["d_qk"] == d and fusion_key(row.fusion) == fusion_key(fusion)
+        if row.dtype == dtype
+        and row.config["d_qk"] == d
+        and row.config.get("schedule", schedule) == schedule
+        and fusion_key(row.fusion) == fusion_key(fusion)
     )
     problems = []
     for (b, hq, hk, sq, sk), values, max_grows in FMHA_FWD if fusion is None else (*FMHA_FWD, *FMHA_FWD_MASKED):
