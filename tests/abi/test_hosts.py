@@ -34,7 +34,8 @@ def variants() -> dict[str, Variant]:
         for fusion, head_dim in ((Causal(), 128), (None, 64))
         for arch in ARCHS
         for variant in registry.variants("fmha_fwd", arch)
-        if (variant.dtype, variant.config["d_qk"], variant.fusion) == ("bf16", head_dim, fusion)
+        if variant.in_default_pack
+        and (variant.dtype, variant.config["d_qk"], variant.fusion) == ("bf16", head_dim, fusion)
     ]
     assert len(rows) == 2 * len(ARCHS)
     return {row.id: row for row in rows}
