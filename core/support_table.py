@@ -32,10 +32,15 @@ def support_table(registry: Registry) -> str:
 
 def _head_dims(row: Variant) -> str:
     """Of q and k, and behind a slash of v where it has another; "<=" where they may be smaller."""
-    d_qk, d_v = (row.config.get(name) for name in ("d_qk", "d_v"))
+    d_qk, d_v = (_limit(row, name) for name in ("dqk", "dv"))
     if d_qk is None:
         return "any"
     return ("" if row.static_dims else "<= ") + (str(d_qk) if d_v == d_qk else f"{d_qk}/{d_v}")
+
+
+def _limit(row: Variant, field: str) -> int | None:
+    """What a field is at most, by the row's rules."""
+    return next((rule.values[0] for rule in row.accept if rule.field == field and rule.op in ("eq", "le")), None)
 
 
 def _unique(words: Iterable[str]) -> str:

@@ -337,6 +337,10 @@ def head_dim_cases() -> Iterator[Case]:
         shape, lengths = _packed(2, 1, d, (130, 0, 300), (257, 70, 129))
         yield Case(replace(shape, dv=d_v), mask, dtype, values=Values.PEAKED, lengths=lengths)
     yield from (Case(Shape(1, 2, 1, 257, 140, *MLA_DIMS), mask, values=Values.STRUCTURED) for mask in MASKS)
+    for lengths in (Lengths(), Lengths(used_k=(300, 77), page_rows=128)):
+        yield Case(Shape(2, 4, 2, 200, 384, 256), BOTTOM_RIGHT, values=Values.KEY_MEANS, lengths=lengths)
+    shape, lengths = _packed(2, 1, 232, (130, 0, 300), (257, 70, 129))
+    yield Case(shape, BOTTOM_RIGHT, values=Values.STRUCTURED, view=View.PADDED, lengths=lengths)
     # Smaller ones than those of kernels: NaN lies behind the rows in memory.
     shape, lengths = _packed(2, 1, 40, (130, 0, 300), (257, 70, 129))
     yield Case(replace(shape, dv=56), BOTTOM_RIGHT, values=Values.STRUCTURED, view=View.PADDED, lengths=lengths)
@@ -361,11 +365,13 @@ def fp8_cases() -> Iterator[Case]:
 
 
 def full_cases() -> Iterator[Case]:
-    """The rows of example 77's forward program in fp8, and varlen 00..22 as its MLA forward program has them."""
+    """The rows of example 77's forward program in fp8, and varlen 00..22 as its MLA forward program has them,
+    and with head dims of 256."""
     yield from (replace(case, dtype="fp8_e4m3") for case in example_77() if case.dtype == "bf16")
     yield from (replace(case, dtype="fp8_e4m3") for case in example_77_varlen())
-    d, d_v = MLA_DIMS
-    for case, dtype in itertools.product(example_77_varlen(), (*DTYPES, "fp8_e4m3")):
+    for case, dtype, (d, d_v) in itertools.product(
+        example_77_varlen(), (*DTYPES, "fp8_e4m3"), (MLA_DIMS, (256, 256), (256, 128))
+    ):
         yield replace(case, dtype=dtype, shape=replace(case.shape, d=d, dv=d_v))
 
 
@@ -531,4 +537,10 @@ def expected_macs(case: Case, variant: Variant) -> int:
         for head in range(shape.hq):
             part = mask.at(seq, head)
             num_tiles += sum(part.get_trip_count(q_block, tile, sq, sk) for q_block in range(-(-sq // tile[0])))
-    return num_tiles * tile[0] * tile[1] * (int(variant.config["d_qk"]) + int(variant.config["d_v"]))
+    return num_tiles * tile[0] * tile[1] * _mma_dims(variant)
+
+
+def _mma_dims(variant: Variant) -> int:
+    """Multiply-accumulates of a score: the head dims that its S and O take, S anew for each block of columns of O."""
+    d_qk, d_v = int(variant.config["d_qk"]), int(variant.config["d_v"])
+    return (d_qk + d_v) * int(variant.config.get("v_blocks", 1))

@@ -58,6 +58,7 @@ _BLACKWELL: dict[str, int | str] = {
     "correction_regs": 88,
     "other_regs": 40,
     "p_head_elems": 96,
+    "v_blocks": 1,
     "schedule": "individual",
 }
 # sm_100a: MUFU is the bottleneck, so a part of exp2 runs on the FMA pipe. sm_103a has twice the MUFU rate and loads
@@ -73,12 +74,18 @@ _16_BIT: Mapping[str, int] = {"rescale_threshold_log2": 8, "p_scale_log2": 0}
 # P of e4m3 uses its range up to 2^8, which leaves no room to grow. With 4 and 4 instead, rows that one key dominates
 # have twice the error: that key's P is rounded too.
 _8_BIT: Mapping[str, int] = {"rescale_threshold_log2": 0, "p_scale_log2": 8}
+# So that there are two stages.
+_TILES_OF_64 = {"tile_n": 64, "p_head_elems": 32}
+# O of 256 columns for two query tiles would take all of tensor memory: a CTA computes 128 of them.
+_HALVES = {"d_v": 128, "v_blocks": 2}
 _STAGES_16_BIT: Mapping[Dims, Mapping[str, int]] = {
     (32, 32): {"k_stages": 4, "v_stages": 4},
     (64, 64): {"k_stages": 4, "v_stages": 4},
     (96, 96): {"k_stages": 3, "v_stages": 3},
     (128, 128): {"k_stages": 2, "v_stages": 2},
     (192, 128): {"k_stages": 2, "v_stages": 1},
+    (256, 128): {**_TILES_OF_64, "k_stages": 2, "v_stages": 2},
+    (256, 256): {**_HALVES, **_TILES_OF_64, "k_stages": 2, "v_stages": 2},
 }
 _STAGES_8_BIT: Mapping[Dims, Mapping[str, int]] = {
     (32, 32): {"k_stages": 4, "v_stages": 4},
@@ -86,6 +93,8 @@ _STAGES_8_BIT: Mapping[Dims, Mapping[str, int]] = {
     (96, 96): {"k_stages": 4, "v_stages": 4},
     (128, 128): {"k_stages": 4, "v_stages": 4},
     (192, 128): {"k_stages": 3, "v_stages": 3},
+    (256, 128): {"k_stages": 3, "v_stages": 2},
+    (256, 256): {**_HALVES, "k_stages": 3, "v_stages": 2},
 }
 _TYPES_16_BIT: tuple[Types, ...] = (("fp16", "fp16"), ("bf16", "bf16"))
 _TYPES_8_BIT: tuple[Types, ...] = tuple(itertools.product(("fp8_e4m3", "fp8_e5m2"), ("bf16", "fp16", "fp8_e4m3")))
@@ -147,11 +156,11 @@ def _blackwell(arch_name: str, bits: _Bits) -> Kernel:
 
 def _scheduled(kernel: Kernel, schedule: str) -> Kernel:
     """The kernel by a schedule in which CTAs take several blocks."""
-    # A buffer for O besides leaves no room for (192, 128) of 16 bits, nor for a score function's tensor.
+    # A buffer for O besides leaves no room for more than 128 of 16 bits, nor for a score function's tensor.
     config_by_dims = {
         dims: {**config, "schedule": schedule}
         for dims, config in kernel.config_by_dims.items()
-        if dims != (192, 128) or kernel.types == _TYPES_8_BIT
+        if max(dims) <= 128 or kernel.types == _TYPES_8_BIT
     }
     return replace(kernel, config_by_dims=config_by_dims, default_dims={}, tensor_config={}, schedule=schedule)
 

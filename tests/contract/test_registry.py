@@ -190,7 +190,7 @@ def test_installed_rows() -> None:
     """Which head dims each arch has, each for two dtypes and three masks at least."""
     assert "fmha_fwd" in installed.families()
     hopper = {(64, 64), (128, 128)}
-    blackwell = hopper | {(32, 32), (96, 96), (192, 128)}
+    blackwell = hopper | {(32, 32), (96, 96), (192, 128), (256, 128)}
     for arch, dims in (("sm_100a", blackwell), ("sm_103a", blackwell), ("sm_90a", hopper)):
         rows = installed.variants("fmha_fwd", arch=arch)
         assert {(row.config["d_qk"], row.config["d_v"]) for row in rows} == dims

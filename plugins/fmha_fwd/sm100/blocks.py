@@ -39,10 +39,6 @@ class Sizes:
     num_q_blocks: Any
     section_heads: Any
 
-    @property
-    def num_blocks(self) -> Any:
-        return self.num_q_blocks * self.num_heads * self.batch
-
 
 @dataclass(frozen=True)
 class Grid:
@@ -52,16 +48,23 @@ class Grid:
     sequences: Sequences
     sizes: Sizes
 
+    @property
+    def num_blocks(self) -> Any:
+        sizes = self.sizes
+        return sizes.num_q_blocks * sizes.num_heads * self.config.v_blocks * sizes.batch
+
     def work(self, block_idx: Int32) -> Work:
         """Coordinates of a block."""
-        sizes = self.sizes
-        num_rows = sizes.num_heads * sizes.batch
-        coord = schedule.decode(block_idx, sizes.num_q_blocks, sizes.num_heads, num_rows, sizes.section_heads)
+        sizes, v_blocks = self.sizes, self.config.v_blocks
+        num_heads = sizes.num_heads * v_blocks  # blocks of columns go with heads
+        coord = schedule.decode(block_idx, sizes.num_q_blocks, num_heads, num_heads * sizes.batch, sizes.section_heads)
+        head = coord.head // v_blocks
         seq, q_block = self.sequences.find(coord.batch, coord.q_block, sizes.num_q_rows, self.config.block_m)
         return Work(
             q_block=q_block,
-            head=coord.head,
-            kv_head=coord.head // (sizes.num_heads // sizes.num_kv_heads),
+            head=head,
+            kv_head=head // (sizes.num_heads // sizes.num_kv_heads),
+            v_block=coord.head - head * v_blocks,
             seq=seq,
             q_rows=self.sequences.q_rows(seq, coord.batch, sizes.num_q_rows),
             k_rows=self.sequences.k_rows(seq, coord.batch, sizes.num_k_rows),
@@ -152,7 +155,7 @@ def for_each_block(blocks: OneBlock | EveryNthBlock | TakenBlocks, run: Callable
 @cute.jit
 def run_every_nth(grid: Grid, run: Callable[[Work, Any], Any], uses: Any) -> None:
     first, num_ctas = cute.arch.block_idx()[0], cute.arch.grid_dim()[0]
-    for block_idx in cutlass.range(first, grid.sizes.num_blocks, num_ctas, unroll=1):
+    for block_idx in cutlass.range(first, grid.num_blocks, num_ctas, unroll=1):
         work = grid.work(block_idx)
         if work.exists(grid.config):
             uses = run(work, uses)

@@ -54,6 +54,8 @@ class Config:
     d_qk: int
     d_v: int
     """Head dims of the tiles; those of tensors may be smaller, and are filled up with zeros."""
+    v_blocks: int
+    """Blocks of d_v columns of V and O, each of which is a CTA's, that computes the same P as the others."""
     elem_bits: int
     """Of an element of Q, K, V and P."""
     out_bits: int

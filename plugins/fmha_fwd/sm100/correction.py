@@ -166,7 +166,7 @@ class CorrectionRole:
         row_sum, row_max = stats
         q = work.q_tile(tile_idx) * self.config.tile_m + self.port.row
         out = self.port.lse
-        if out.iterator.toint() != 0 and q < work.sq:
+        if out.iterator.toint() != 0 and q < work.sq and work.v_block == 0:
             log2_sum = cute.math.log2(row_sum, fastmath=True) + row_max * scale_log2 - float(self.config.p_scale_log2)
             lse = cutlass.select_(row_sum == 0.0, -Float32.inf, log2_sum * LN2)
             out[work.q_rows.batch, work.head, work.q_rows.begin + q] = lse

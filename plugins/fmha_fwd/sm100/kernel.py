@@ -86,7 +86,7 @@ def make(variant: Variant) -> Callable[..., None]:
         num_q_blocks = sequences.num_q_blocks(q.shape[1], config.block_m)
         scales = Scales.of(fmha.fusion, softmax_scale, element_scales)
         scalars = Scalars(scales, num_k_rows, num_q_blocks, fmha.section_heads(q, k, num_k_rows))
-        num_ctas = num_q_blocks * Int32(q.shape[2]) * Int32(q.shape[0])
+        num_ctas = num_q_blocks * Int32(q.shape[2]) * Int32(q.shape[0]) * config.v_blocks
         if cutlass.const_expr(config.schedule is Schedule.PERSISTENT):
             num_ctas = min_(num_ctas, max_ctas)
         kernel(maps, Outputs(o, lse), sequences, scalars, leaves).launch(
@@ -156,13 +156,14 @@ class FmhaForward:
         self.fusion = fusion
 
     def section_heads(self, q: cute.Tensor, k: cute.Tensor, num_k_rows: Int32) -> Int32:
-        """Heads of a schedule section."""
+        """Heads of a schedule section, each as often as V has blocks of columns."""
         batch, _, num_heads, _ = q.shape
         config = self.config
-        kv_head_bytes = Int64(num_k_rows) * ((config.d_qk + config.d_v) * config.elem_bits // 8)
-        head_group = Int32(num_heads) // Int32(k.shape[2])
+        row_elems = config.d_qk + config.d_v * config.v_blocks
+        kv_head_bytes = Int64(num_k_rows) * (row_elems * config.elem_bits // 8)
+        head_group = Int32(num_heads) // Int32(k.shape[2]) * config.v_blocks
         # Never more than there are, so that 32 bits hold every product of the schedule.
-        num_rows = Int32(num_heads) * Int32(batch)
+        num_rows = Int32(num_heads) * Int32(batch) * config.v_blocks
         return Int32(min_(schedule.heads_per_section(kv_head_bytes, head_group), Int64(num_rows)))
 
     def score_tensor_maps(self, leaves: Any) -> tuple[ScoreTensorMap, ...]:

@@ -92,7 +92,7 @@ class LoadRole:
     @cute.jit
     def load_v(self, work: Work, tile: Int32, use: Int32, cut_use: Int32) -> None:
         batch, in_batch = self.port.k_tile(work, tile)
-        source = self.port.v.gmem[None, None, None, 0, in_batch, work.kv_head, batch]
+        source = self.port.v.gmem[None, None, None, work.v_block, in_batch, work.kv_head, batch]
         slot = ring_slot(self.config.v_stages, use).producer
         if tile == self.port.cut_tile:
             # Waits for the stage without promising bytes to its barrier: they arrive at that of "cut_v".

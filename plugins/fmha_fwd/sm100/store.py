@@ -15,7 +15,7 @@ import cutlass.cute as cute
 from cutlass import Int32
 from cutlass.block import block_copy
 
-from opdeck.core.fusion.intmath import max_
+from opdeck.core.fusion.intmath import max_, min_
 from opdeck.core.kernels.pipelines import Slot, ring_slot
 from opdeck.plugins.fmha_fwd.sm100.config import NUM_Q_TILES, Config
 from opdeck.plugins.fmha_fwd.sm100.work import LaneUses, Work
@@ -60,7 +60,7 @@ class StoreRole:
 
     @cute.jit
     def store_tile(self, work: Work, tile_idx: int, slot: Slot) -> None:
-        target = self.port.tiles[None, None, work.q_tile(tile_idx), 0, work.head, work.q_rows.batch]
+        target = self.port.tiles[None, None, work.q_tile(tile_idx), work.v_block, work.head, work.q_rows.batch]
         block_copy(
             self.port.atom,
             cute.group_modes(self.port.smem[None, None, slot.index], 0, 2),
@@ -72,7 +72,8 @@ class StoreRole:
     def store_rows(self, work: Work, tile_idx: int, slot: Slot, num_rows: Int32) -> None:
         """The first num_rows rows of a tile, 16 bytes a lane at a time."""
         elems_per_store = STORE_BITS // self.port.o.element_type.width
-        stores_per_row = Int32(self.port.o.shape[3]) // elems_per_store
+        first_col = work.v_block * self.config.d_v
+        stores_per_row = min_(Int32(self.port.o.shape[3]) - first_col, Int32(self.config.d_v)) // elems_per_store
         source = cute.flat_divide(self.port.smem[None, None, slot.index], (1, elems_per_store))
         target = cute.flat_divide(self.port.o[work.q_rows.batch, None, work.head, None], (1, elems_per_store))
         first_row = work.q_rows.begin + work.q_tile(tile_idx) * self.config.tile_m
@@ -80,4 +81,4 @@ class StoreRole:
         for i in cutlass.range(cute.arch.lane_idx(), num_rows * stores_per_row, WARP_LANES, unroll=1):
             row, part = i // stores_per_row, i % stores_per_row
             cute.autovec_copy(source[None, None, row, part], elems)
-            cute.autovec_copy(elems, target[None, None, first_row + row, part])
+            cute.autovec_copy(elems, target[None, None, first_row + row, first_col // elems_per_store + part])

@@ -81,12 +81,13 @@ class Uses:
 
 @dataclass(frozen=True)
 class Work:
-    """Coordinates of a block. `q_block` counts blocks of 2 x 128 query rows of sequence `seq`; q_rows and k_rows are
-    those of the sequence in Q, O and LSE, and in K and V."""
+    """Coordinates of a block. `q_block` counts blocks of 2 x 128 query rows of sequence `seq`, `v_block` blocks of
+    columns of V and O; q_rows and k_rows are those of the sequence in Q, O and LSE, and in K and V."""
 
     q_block: Any
     head: Any
     kv_head: Any
+    v_block: Any
     seq: Any
     q_rows: Rows
     k_rows: Rows
