@@ -43,6 +43,8 @@ def line_of(text: str, part: str) -> int:
         ("bra NOWHERE;", INVALID_PTX, "'NOWHERE' is not a label"),
         ("ld.shared.b32 %r0, [nothing];", INVALID_PTX, "'nothing' is not declared"),
         ("@%r0 mov.u32 %r1, 0;", INVALID_PTX, "guard '%r0' is not a declared predicate"),
+        ("fence.proxy.tensormap::generic.acquire.gpu [%p_0], 64;", INVALID_PTX, "size 64, 128 wanted"),
+        ("fence.proxy.tensormap::generic.release.gpu [%p_0], 128;", INVALID_PTX, "2 operands, 0 wanted"),
         ("mov.u32 %r0, 1.5;", INVALID_PTX, "write floating-point constants as 0f or 0d"),
     ],
 )

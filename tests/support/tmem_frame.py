@@ -11,7 +11,7 @@ from __future__ import annotations
 
 ALLOC = """
   setp.lt.u32 %q30, %tid, 32;
-  @%q30 tcgen05.alloc.cta_group::{num_ctas}.sync.aligned.shared::cta.b32 [slot], {columns};
+  @%q30 tcgen05.alloc.cta_group::1.sync.aligned.shared::cta.b32 [slot], {columns};
   bar.sync 0;
   ld.shared.b32 %r100, [slot];
   shr.u32 %r101, %tid, 5;
@@ -20,11 +20,13 @@ ALLOC = """
 """
 FREE = """
   bar.sync 0;
-  @%q30 tcgen05.dealloc.cta_group::{num_ctas}.sync.aligned.b32 %r100, {columns};
+  @%q30 tcgen05.dealloc.cta_group::1.sync.aligned.b32 %r100, {columns};
 """
 
 
 def framed(body: str, columns: int = 64, num_ctas: int = 1) -> str:
     """num_ctas: the cta_group of the body's instructions."""
-    frame = {"columns": columns, "num_ctas": num_ctas}
-    return ALLOC.format(**frame) + body + FREE.format(**frame)
+    alloc, free = (
+        part.format(columns=columns).replace("cta_group::1", f"cta_group::{num_ctas}") for part in (ALLOC, FREE)
+    )
+    return alloc + body + free
