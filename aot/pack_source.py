@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from opdeck.aot.compile import KernelFacts, entry_name
 from opdeck.aot.entry import KIND_NUMBERS, LEAF_KINDS, Param, entry_params
 from opdeck.core import dtypes
-from opdeck.core.schema import ArgSpec, FamilySchema, Rule
+from opdeck.core.schema import ArgSpec, FamilySchema, Product, Rule
 from opdeck.core.variant import Variant
 
 _ACCESS_NUMBERS = {"read": 1, "write": 2, "readwrite": 3}
@@ -138,7 +138,14 @@ def _family_row(schema: FamilySchema, arrays: _Arrays) -> str:
         checks=_rules(schema.checks, arrays),
         empty=_rules(schema.empty, arrays),
         num_empty=len(schema.empty),
+        num_products=len(schema.products),
+        products=arrays.add("opdeck_pack_product", [_product_row(product, arrays) for product in schema.products]),
     )
+
+
+def _product_row(product: Product, arrays: _Arrays) -> str:
+    counts = [_struct(field=_string(field), divisor=divisor) for field, divisor in product.counts]
+    return _struct(name=_string(product.name), counts=arrays.add("opdeck_pack_count", counts), num_counts=len(counts))
 
 
 def _arg_row(arg: ArgSpec, arrays: _Arrays) -> str:
@@ -205,6 +212,8 @@ def _variant_row(row: PackVariant, schema: FamilySchema, family_idx: int, arrays
         cubin_sha256=_string(facts.cubin_sha256),
         ptx=f"ptx_{variant.id}",
         ptx_bytes=row.ptx_bytes,
+        prefer=_rules(variant.prefer, arrays),
+        num_prefer=len(variant.prefer),
     )
 
 

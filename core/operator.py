@@ -195,14 +195,15 @@ class Operator:
         return _refusals(self.variants((problem.fusion,)), problem)
 
     def select(self, problem: Problem, variant: str | None = None) -> Variant:
-        """The first variant, in priority order, that accepts the problem; with an id, that variant if it does.
+        """The first variant that accepts the problem, those that are preferred before the others, each in priority
+        order; with an id, that variant if it does.
 
         Raises: Unsupported with the reasons of all variants, or of that one; ArgumentError when none has that id.
         """
         rows = [row for row in self.variants((problem.fusion,)) if variant in (None, row.id)]
         if variant is not None and not rows:
             raise ArgumentError("variant", repr(variant), f"the id of a variant of {self.__name__}")
-        for row in rows:
+        for row in _by_preference(rows, problem):
             if row.accepts(problem):
                 return row
         refusals = _refusals(rows, problem)
@@ -217,7 +218,7 @@ class Operator:
         chosen = self.select(problem, variant_id)
         if variant_id is not None or device.can_launch(chosen):
             return chosen
-        rows = self.variants((problem.fusion,))
+        rows = _by_preference(self.variants((problem.fusion,)), problem)
         return next((row for row in rows if row.accepts(problem) and device.can_launch(row)), chosen)
 
     def _plan(
@@ -274,6 +275,10 @@ class Operator:
             if failure is not None:
                 raise failed_check(failure, rule.field)
         return scalars
+
+
+def _by_preference(rows: Sequence[Variant], problem: Problem) -> list[Variant]:
+    return sorted(rows, key=lambda row: not row.is_preferred(problem))
 
 
 def _refusals(rows: Sequence[Variant], problem: Problem) -> tuple[Refusal, ...]:

@@ -91,6 +91,7 @@ def bind(
         failure = None if rule.field in scalars else rule.failure(fields)
         if failure is not None:
             raise failed_check(failure, bound_by.get(rule.field, rule.field))
+    fields |= {product.name: product.value(fields) for product in schema.products}
     return Problem(schema.name, target.arch, fusion_name(fusion), tuple(sorted(fields.items())), fusion)
 
 

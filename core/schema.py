@@ -15,6 +15,7 @@ from typing import Literal
 
 from opdeck.core import dtypes
 
+MAX_INT64 = (1 << 63) - 1
 ArgKind = Literal["tensor", "i32", "f32"]
 Access = Literal["read", "write", "readwrite"]
 DefaultKind = Literal["rsqrt", "zero", "one", "num_sms"]
@@ -128,16 +129,32 @@ class ArgSpec:
 
 
 @dataclass(frozen=True)
+class Product:
+    """A field that is the product of ceil(dim / divisor) for each (dim, divisor): how many tiles a problem has, say.
+
+    The dims are those of required arguments. It is 2^63 - 1 where 64 bits do not hold it.
+    """
+
+    name: str
+    counts: tuple[tuple[str, int], ...]
+
+    def value(self, fields: Mapping[str, int]) -> int:
+        return min(math.prod(-(-fields[dim] // divisor) for dim, divisor in self.counts), MAX_INT64)
+
+
+@dataclass(frozen=True)
 class FamilySchema:
     """The arguments of a family in the order of the exported entry, what must hold of them, and when there is no work.
 
-    checks: a failure is an ArgumentError. empty: a launch for which one of these holds launches nothing.
+    checks: a failure is an ArgumentError. empty: a launch for which one of these holds launches nothing. products:
+    fields of problems beyond their dims.
     """
 
     name: str
     args: tuple[ArgSpec, ...]
     checks: tuple[Rule, ...] = ()
     empty: tuple[Rule, ...] = ()
+    products: tuple[Product, ...] = ()
 
     def arg(self, name: str) -> ArgSpec:
         return next(arg for arg in self.args if arg.name == name)

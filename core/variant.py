@@ -31,7 +31,8 @@ class Variant:
     compile time. dtype: as lists and commands call its element types; symbol_dtypes: the element type of each type
     symbol of the schema for which that is not `dtype`. in_default_pack: whether a pack holds it without being asked for
     every row; what is left out is compiled on request, or at its first use. transposed: the transposable arguments
-    whose contiguous dim is the last but one.
+    whose contiguous dim is the last but one. prefer: where there are such rules and all hold, the row goes before rows
+    without.
     """
 
     id: str
@@ -46,6 +47,7 @@ class Variant:
     symbol_dtypes: Mapping[str, str] = field(compare=False, default_factory=dict)
     in_default_pack: bool = field(compare=False, default=True)
     transposed: tuple[str, ...] = field(compare=False, default=())
+    prefer: tuple[Rule, ...] = field(compare=False, default=())
 
     def __post_init__(self) -> None:
         if not self.id.isidentifier() or len(self.id) > MAX_ID_CHARS:
@@ -64,6 +66,10 @@ class Variant:
     def accepts(self, problem: Problem) -> bool:
         """Whether the variant accepts the problem."""
         return next(self._failures(problem), None) is None
+
+    def is_preferred(self, problem: Problem) -> bool:
+        """Whether the variant, if it accepts the problem, goes before those that are not preferred."""
+        return bool(self.prefer) and all(rule.failure(problem.field_values) is None for rule in self.prefer)
 
     def refusals(self, problem: Problem) -> list[str]:
         """Every reason why the variant does not accept the problem; empty when it accepts."""

@@ -189,6 +189,30 @@ static opdeck_status run_checks(const od_binding *binding) {
   return OPDECK_OK;
 }
 
+int64_t od_count_of(const od_binding *binding, const opdeck_pack_count *count) {
+  const opdeck_field *field = od_find_field(binding->fields, binding->num_fields, count->field);
+  return field->value / count->divisor + (field->value % count->divisor != 0);
+}
+
+static int64_t product_of(const od_binding *binding, const opdeck_pack_product *product) {
+  int64_t value = 1;
+  int has_overflow = 0;
+  for (int32_t count_idx = 0; count_idx < product->num_counts; ++count_idx) {
+    const int64_t count = od_count_of(binding, &product->counts[count_idx]);
+    if (count == 0) return 0;
+    has_overflow |= __builtin_mul_overflow(value, count, &value);
+  }
+  return has_overflow ? INT64_MAX : value;
+}
+
+static opdeck_status add_products(od_binding *binding) {
+  const opdeck_pack_family *family = binding->family;
+  opdeck_status status = OPDECK_OK;
+  for (int32_t idx = 0; status == OPDECK_OK && idx < family->num_products; ++idx)
+    status = add_field(binding, family->products[idx].name, product_of(binding, &family->products[idx]));
+  return status;
+}
+
 static int is_empty_problem(const od_binding *binding) {
   const opdeck_pack_family *family = binding->family;
   for (int32_t rule_idx = 0; rule_idx < family->num_empty; ++rule_idx)
@@ -208,6 +232,7 @@ opdeck_status od_bind_args(const opdeck_pack_family *family, const opdeck_proble
   if (status == OPDECK_OK) status = add_field(binding, "num_sms", device->num_sms);
   if (status == OPDECK_OK) status = bind_tensors(binding, problem, device);
   if (status == OPDECK_OK) status = run_checks(binding);
+  if (status == OPDECK_OK) status = add_products(binding);
   if (status == OPDECK_OK) binding->is_empty = is_empty_problem(binding);
   return status;
 }

@@ -56,6 +56,8 @@ const char *od_fusion_name(const opdeck_problem *problem);
 
 opdeck_status od_bind_args(const opdeck_pack_family *family, const opdeck_problem *problem, const od_device *device,
                            od_binding *binding);
+/* The extent that a count names over its divisor, rounded up; extents are not negative. */
+int64_t od_count_of(const od_binding *binding, const opdeck_pack_count *count);
 opdeck_status od_bind_leaves(const opdeck_pack_variant *variant, const opdeck_problem *problem, const od_device *device,
                              od_binding *binding);
 

@@ -16,7 +16,7 @@
 extern "C" {
 #endif
 
-#define OPDECK_PACK_ABI 2
+#define OPDECK_PACK_ABI 3
 
 /* Canonical dtype numbers, the same as opdeck.core.dtypes. */
 typedef enum opdeck_pack_dtype {
@@ -66,6 +66,20 @@ typedef struct opdeck_pack_arg {
   const char *default_field;
 } opdeck_pack_arg;
 
+/* ceil(field / divisor). */
+typedef struct opdeck_pack_count {
+  const char *field; /* as in rules */
+  int64_t divisor;   /* at least 1 */
+} opdeck_pack_count;
+
+/* A field that every problem of a family has besides: the product of counts, INT64_MAX where 64 bits do not hold it. */
+typedef struct opdeck_pack_product {
+  const char *name;
+  const opdeck_pack_count *counts; /* of dims of required arguments */
+  int32_t num_counts;
+  int32_t reserved;
+} opdeck_pack_product;
+
 typedef struct opdeck_pack_family {
   const char *name;
   const opdeck_pack_arg *args;
@@ -75,16 +89,11 @@ typedef struct opdeck_pack_family {
   const opdeck_rule *checks;
   const opdeck_rule *empty; /* a launch where one of these holds has nothing to do and launches nothing */
   int32_t num_empty;
-  int32_t reserved;
+  int32_t num_products;
+  const opdeck_pack_product *products;
 } opdeck_pack_family;
 
-/* A variant's workspace is the sum of its terms, each factor_bytes times the product of its counts, each
- * ceil(field / divisor). */
-typedef struct opdeck_pack_count {
-  const char *field; /* as in rules */
-  int64_t divisor;   /* at least 1 */
-} opdeck_pack_count;
-
+/* A variant's workspace is the sum of its terms, each factor_bytes times the product of its counts. */
 typedef struct opdeck_pack_term {
   int64_t factor_bytes;
   const opdeck_pack_count *counts;
@@ -130,6 +139,9 @@ typedef struct opdeck_pack_variant {
   const char *cubin_sha256; /* 64 hex digits */
   const char *ptx;
   uint64_t ptx_bytes;
+  const opdeck_rule *prefer; /* where all of these hold, num_prefer > 0, the variant goes before those without */
+  int32_t num_prefer;
+  int32_t reserved;
 } opdeck_pack_variant;
 
 typedef struct opdeck_pack_table {

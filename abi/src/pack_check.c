@@ -100,9 +100,16 @@ static int is_dtype_symbol(const opdeck_pack_family *family, const char *symbol,
   return 0;
 }
 
+static int is_product(const opdeck_pack_family *family, const char *name) {
+  for (int32_t idx = 0; idx < family->num_products; ++idx)
+    if (strcmp(family->products[idx].name, name) == 0) return 1;
+  return 0;
+}
+
 /* Whether every problem of the family has this field; fields of optional tensors' own dims are no such. */
 static int is_field(const opdeck_pack_family *family, const char *name) {
   if (strcmp(name, "arch") == 0 || strcmp(name, "num_sms") == 0 || is_dim(family, name)) return 1;
+  if (is_product(family, name)) return 1;
   if (strncmp(name, "dtype.", 6) == 0) return is_dtype_symbol(family, name + 6, 0);
   if (strncmp(name, "pitch.", 6) == 0) {
     const opdeck_pack_arg *row = find_required_tensor(family, name + 6);
@@ -168,6 +175,22 @@ static opdeck_status check_defaults(const char *where, const opdeck_pack_family 
   return OPDECK_OK;
 }
 
+static opdeck_status check_products(const char *where, const opdeck_pack_family *family) {
+  if (!is_list(family->products, family->num_products, OD_MAX_FIELDS))
+    return od_fail(OPDECK_PACK, "%s: its products are missing", where);
+  for (int32_t idx = 0; idx < family->num_products; ++idx) {
+    const opdeck_pack_product *product = &family->products[idx];
+    if (product->name == NULL || !is_list(product->counts, product->num_counts, INT32_MAX))
+      return od_fail(OPDECK_PACK, "%s: product %d is malformed", where, idx);
+    for (int32_t count_idx = 0; count_idx < product->num_counts; ++count_idx) {
+      const opdeck_pack_count *count = &product->counts[count_idx];
+      if (count->field == NULL || !is_dim(family, count->field) || count->divisor < 1)
+        return od_fail(OPDECK_PACK, "%s: count %d of product %s is malformed", where, count_idx, product->name);
+    }
+  }
+  return OPDECK_OK;
+}
+
 static opdeck_status check_family(const char *path, const opdeck_pack_family *family) {
   if (family->name == NULL) return od_fail(OPDECK_PACK, "%s: a family has no name", path);
   char where[PATH_MAX + 64];
@@ -179,6 +202,7 @@ static opdeck_status check_family(const char *path, const opdeck_pack_family *fa
     return od_fail(OPDECK_PACK, "%s: its rules are missing", where);
   opdeck_status status = check_rows(where, family->args, family->num_args);
   if (status == OPDECK_OK) status = check_defaults(where, family);
+  if (status == OPDECK_OK) status = check_products(where, family);
   for (int32_t rule_idx = 0; status == OPDECK_OK && rule_idx < family->num_checks; ++rule_idx) {
     const opdeck_rule *rule = &family->checks[rule_idx];
     if (rule->field != NULL && od_rule_is_well_formed(rule) && is_legal_scalar_rule(family, rule)) continue;
@@ -262,6 +286,7 @@ static const char *fault_of_variant(const opdeck_pack_table *table, const opdeck
     return "entry points";
   if (variant->family_idx < 0 || variant->family_idx >= table->num_families) return "family_idx";
   if (!is_list(variant->accept, variant->num_accept, INT32_MAX)) return "accept";
+  if (!is_list(variant->prefer, variant->num_prefer, INT32_MAX)) return "prefer";
   return is_list(variant->leaves, variant->num_leaves, OD_MAX_LEAVES) ? NULL : "leaves";
 }
 
@@ -276,6 +301,7 @@ static opdeck_status check_variant(const char *path, const opdeck_pack_table *ta
   const opdeck_pack_family *family = &table->families[variant->family_idx];
   opdeck_status status = check_rows(where, variant->leaves, variant->num_leaves);
   if (status == OPDECK_OK) status = check_rules(where, family, variant->accept, variant->num_accept);
+  if (status == OPDECK_OK) status = check_rules(where, family, variant->prefer, variant->num_prefer);
   if (status == OPDECK_OK) status = check_workspace(where, family, variant);
   return status == OPDECK_OK ? check_params(where, family, variant) : status;
 }

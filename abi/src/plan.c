@@ -42,12 +42,6 @@ static od_value default_of(const opdeck_plan *plan, const opdeck_pack_arg *row) 
   return (od_value){.f32 = field->value > 0 ? (float)(1.0 / sqrt((double)field->value)) : 0.0F};
 }
 
-/* Rounded up; extents are not negative. */
-static int64_t count_of(const opdeck_plan *plan, const opdeck_pack_count *count) {
-  const opdeck_field *field = od_find_field(plan->binding.fields, plan->binding.num_fields, count->field);
-  return field->value / count->divisor + (field->value % count->divisor != 0);
-}
-
 static opdeck_status size_workspace(opdeck_plan *plan) {
   int64_t bytes = 0;
   int has_overflow = 0;
@@ -55,7 +49,7 @@ static opdeck_status size_workspace(opdeck_plan *plan) {
     const opdeck_pack_term *term = &plan->variant->workspace[term_idx];
     int64_t term_bytes = term->factor_bytes;
     for (int32_t count_idx = 0; count_idx < term->num_counts; ++count_idx)
-      has_overflow |= __builtin_mul_overflow(term_bytes, count_of(plan, &term->counts[count_idx]), &term_bytes);
+      has_overflow |= __builtin_mul_overflow(term_bytes, od_count_of(&plan->binding, &term->counts[count_idx]), &term_bytes);
     has_overflow |= __builtin_add_overflow(bytes, term_bytes, &bytes);
   }
   if (has_overflow)

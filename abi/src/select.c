@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * select.c: walks the variants of a family in priority order, for opdeck_plan_create (plan.c), which takes the first
- * that accepts, and for opdeck_explain, which lists them all.
+ * that accepts, those whose preferences hold before the others, and for opdeck_explain, which lists them all.
  */
 #include "select.h"
 
@@ -38,7 +38,8 @@ typedef struct od_search {
   const opdeck_problem *problem;
   od_binding *binding;
   od_text *table;      /* gets a line a variant that refuses; NULL: */
-  od_reasons *reasons; /* gets the reasons of those of the device's arch */
+  od_reasons *reasons; /* gets the reasons of those of the device's arch; NULL: nobody wants them */
+  int is_of_preferred; /* 1: of variants alone whose preferences hold */
   opdeck_ctx *ctx;
   int32_t next_pack_idx;
   int32_t next_variant_idx;
@@ -118,7 +119,7 @@ static void add_reasons(od_text *table, const od_reasons *kept) {
 static void note_refusal(od_search *search, const opdeck_pack_variant *variant, const char *reason) {
   if (search->table != NULL)
     od_text_add(search->table, "  %s: %s\n", variant->id, reason);
-  else if (strcmp(variant->arch, search->ctx->device.arch) == 0) /* the others' refusals tell little */
+  else if (search->reasons != NULL && strcmp(variant->arch, search->ctx->device.arch) == 0) /* the others' refusals tell little */
     keep_reason(search->reasons, variant->id, reason);
 }
 
@@ -145,6 +146,12 @@ static int is_wanted(const opdeck_problem *problem, const opdeck_pack_variant *v
   return problem->variant == NULL || strcmp(problem->variant, variant->id) == 0;
 }
 
+static int is_preferred(const od_binding *binding, const opdeck_pack_variant *variant) {
+  const int32_t num_rules = variant->num_prefer;
+  return num_rules > 0 && opdeck_rules_first_failure(variant->prefer, num_rules, binding->fields, binding->num_fields,
+                                                     NULL, 0) == num_rules;
+}
+
 static int32_t find_family(const opdeck_pack_table *table, const char *name) {
   int32_t family_idx = 0;
   while (family_idx < table->num_families && strcmp(table->families[family_idx].name, name) != 0) ++family_idx;
@@ -161,6 +168,7 @@ static const opdeck_pack_variant *next_of_pack(od_search *search, const opdeck_p
   while (search->next_variant_idx < table->num_variants) {
     const opdeck_pack_variant *variant = &table->variants[search->next_variant_idx++];
     if (variant->family_idx != family_idx || !is_wanted(search->problem, variant)) continue;
+    if (search->is_of_preferred && !is_preferred(search->binding, variant)) continue;
     ++search->num_variants;
     if (status == OPDECK_OK && is_accepted(search, variant)) return variant;
   }
@@ -177,6 +185,12 @@ static int next_accepting(od_search *search, od_choice *choice) {
     return 1;
   }
   return 0;
+}
+
+/* Of the variants whose preferences hold, the first that accepts. */
+static int find_preferred(opdeck_ctx *ctx, const opdeck_problem *problem, od_binding *binding, od_choice *choice) {
+  od_search search = {.problem = problem, .binding = binding, .ctx = ctx, .is_of_preferred = 1};
+  return next_accepting(&search, choice);
 }
 
 static opdeck_status refuse_unknown(opdeck_ctx *ctx, const opdeck_problem *problem) {
@@ -212,6 +226,7 @@ static opdeck_status refuse(const od_search *search) {
 }
 
 opdeck_status od_select(opdeck_ctx *ctx, const opdeck_problem *problem, od_binding *binding, od_choice *choice) {
+  if (find_preferred(ctx, problem, binding, choice)) return OPDECK_OK;
   od_reasons reasons;
   reasons.num_reasons = 0;
   reasons.num_others = 0;
@@ -234,11 +249,18 @@ static void add_fields(od_text *text, const od_binding *binding) {
 static opdeck_status explain(opdeck_ctx *ctx, const opdeck_problem *problem, od_binding *binding, od_text *text) {
   od_search search = {.problem = problem, .binding = binding, .table = text, .ctx = ctx};
   od_text_add(text, "%s on %s, fusion %s\n", problem->family, ctx->device.arch, od_fusion_name(problem));
+  od_choice preferred;
+  const int has_preferred = find_preferred(ctx, problem, binding, &preferred);
   od_choice choice;
   int32_t num_accepting = 0;
-  while (next_accepting(&search, &choice))
+  while (next_accepting(&search, &choice)) {
+    const int is_preferred_one = has_preferred && choice.pack == preferred.pack &&
+                                 choice.variant_idx == preferred.variant_idx;
+    const int is_chosen = has_preferred ? is_preferred_one : num_accepting == 0;
+    ++num_accepting;
     od_text_add(text, "  %s: accepts%s\n", choice.pack->table.variants[choice.variant_idx].id,
-                num_accepting++ == 0 ? " (chosen)" : "");
+                is_chosen ? " (chosen)" : "");
+  }
   if (search.num_variants == 0) return refuse_unknown(ctx, problem);
   if (num_accepting == 0 && search.fault != OPDECK_OK) return od_fail(search.fault, "%s", search.fault_message);
   od_text_add(text, "fields:");

@@ -349,11 +349,11 @@ def _fill(extents: tuple[int, ...], style: str, rng: np.random.Generator) -> Arr
 def _choose(inputs: Inputs, fusion: AttentionFusion | None, where: Device, wanted: _Wanted) -> Variant:
     operator = registry.get("fmha_fwd")
     problem = operator.problem(**_in_memory(inputs, where), mask=fusion, device=where)
-    operator.select(problem)  # raises where none accepts
-    accepting = [row.variant for row in operator.explain(problem) if not row.reasons]
+    chosen = operator.select(problem)
+    accepting = [chosen, *(row.variant for row in operator.explain(problem) if not row.reasons)]
     variant = wanted.first_of(accepting)
     if variant is None:
-        names = ", ".join(row.id for row in accepting)
+        names = ", ".join(row.id for row in accepting[1:])
         raise Unsupported(f"{problem}: {wanted} leaves none of the variants that accept it, {names}", [])
     return variant
 
@@ -447,9 +447,9 @@ def _print_refusals(inputs: Inputs, fusion: AttentionFusion | None, where: Devic
     problem = operator.problem(**_in_memory(inputs, where), mask=fusion, device=where)
     print(problem)
     refusals = operator.explain(problem)
-    chosen = next((row for row in refusals if not row.reasons), None)
+    chosen = None if all(row.reasons for row in refusals) else operator.select(problem)
     rows = [
-        (row.variant.id, "; ".join(row.reasons) or ("accepts (chosen)" if row is chosen else "accepts"))
+        (row.variant.id, "; ".join(row.reasons) or ("accepts (chosen)" if row.variant == chosen else "accepts"))
         for row in refusals
     ]
     print_table(("variant", "accepts, or why not"), rows)

@@ -17,7 +17,7 @@ from opdeck.core.arrays import TensorView
 from opdeck.core.errors import ArgumentError, ArgumentTypeError
 from opdeck.core.family import OutputSpec, Request
 from opdeck.core.fusion import AttentionFusion, Residual
-from opdeck.core.schema import ArgSpec, FamilySchema, Rule
+from opdeck.core.schema import ArgSpec, FamilySchema, Product, Rule
 
 # Of O, by the element type of q, k and v; the first is that of a new array.
 OUT_DTYPES: Mapping[str, tuple[str, ...]] = {
@@ -98,6 +98,7 @@ SCHEMA = FamilySchema(
         *map(_out_dtype_rule, OUT_DTYPES),
     ),
     empty=(Rule("b", "eq", (0,)), Rule("sq", "eq", (0,)), Rule("hq", "eq", (0,))),
+    products=(Product("q_blocks_of_256", (("b", 1), ("hq", 1), ("sq", 256))),),
 )
 
 # Dim d of the schema's (b, s, h, d) is the user's dim order[d].

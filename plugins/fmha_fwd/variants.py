@@ -34,7 +34,8 @@ class Kernel:
 
     score_config: what the config has instead for fusions that are more than a mask. tensor_config: what it has besides
     for a score function with a tensor, which takes shared memory, at the head dims that can have one. default_dims:
-    those of the rows that packs hold unasked, by types. schedule: as ids say it, "" for one block a CTA. dims_op: "eq",
+    those of the rows that packs hold unasked, by types. schedule: as ids say it, "" for one block a CTA.
+    prefer: as Variant has it, of rows without a fusion. dims_op: "eq",
     or "le" where head dims may be smaller than the kernel's, which TMA fills up with zeros.
     """
 
@@ -48,6 +49,7 @@ class Kernel:
     score_config: Mapping[str, int | str] = field(default_factory=dict)
     tensor_config: Mapping[Dims, Mapping[str, int]] = field(default_factory=dict)
     schedule: str = ""
+    prefer: tuple[Rule, ...] = ()
     dims_op: RuleOp = "eq"
 
 
@@ -154,6 +156,16 @@ def _blackwell(arch_name: str, bits: _Bits) -> Kernel:
     )
 
 
+# Blocks of one length, and more of them than SMs: a fixed share of them is as good as any, and a CTA loads the Q of the
+# next while the O of the last is stored. Where lengths differ, the GPU hands the blocks out better.
+_PREFER: Mapping[str, tuple[Rule, ...]] = {
+    "persistent": (
+        Rule("q_blocks_of_256", "gt", rhs_field="num_sms"),
+        *(Rule(f"has.{name}", "eq", (0,)) for name in LENGTHS),
+    )
+}
+
+
 def _scheduled(kernel: Kernel, schedule: str) -> Kernel:
     """The kernel by a schedule in which CTAs take several blocks."""
     # A buffer for O besides leaves no room for more than 128 of 16 bits, nor for a score function's tensor.
@@ -162,7 +174,14 @@ def _scheduled(kernel: Kernel, schedule: str) -> Kernel:
         for dims, config in kernel.config_by_dims.items()
         if max(dims) <= 128 or kernel.types == _TYPES_8_BIT
     }
-    return replace(kernel, config_by_dims=config_by_dims, default_dims={}, tensor_config={}, schedule=schedule)
+    return replace(
+        kernel,
+        config_by_dims=config_by_dims,
+        default_dims={},
+        tensor_config={},
+        schedule=schedule,
+        prefer=_PREFER.get(schedule, ()),
+    )
 
 
 _INDIVIDUAL = [_blackwell(arch_name, bits) for bits in (_16_BITS, _8_BITS) for arch_name in _BLACKWELL_ARCHS]
@@ -246,6 +265,7 @@ def _compiled_row(kernel: Kernel, arch_name: str, types: Types, dims: Dims, fusi
         static_dims={"dqk": d_qk, "dv": d_v} if kernel.dims_op == "eq" else {},
         symbol_dtypes={"O": out_dtype},
         in_default_pack=dims in kernel.default_dims.get(types, ()),
+        prefer=kernel.prefer if fusion is None else (),
     )
 
 

@@ -152,9 +152,14 @@ EXPORTED_OBJECT(fmha_hopper, fmha_params)
 EXPORTED_OBJECT(copy_f32, copy_params)
 EXPORTED_OBJECT(copy_scratch, scratch_params)
 
+static const opdeck_pack_count num_row_blocks[] = {{"b", 1}, {"hq", 1}, {"sq", 64}};
+static const opdeck_pack_product fmha_products[] = {{"row_blocks", num_row_blocks, LENGTH(num_row_blocks), 0}};
+static const opdeck_rule prefer_many[] = {{"row_blocks", OPDECK_RULE_GT, 0, NULL, "num_sms"}};
+
 static const opdeck_pack_family families[] = {
-    {"fmha_fwd", fmha_args, LENGTH(fmha_args), LENGTH(fmha_checks), fmha_checks, fmha_empty, LENGTH(fmha_empty), 0},
-    {"copy", copy_args, LENGTH(copy_args), 0, NULL, NULL, 0, 0},
+    {"fmha_fwd", fmha_args, LENGTH(fmha_args), LENGTH(fmha_checks), fmha_checks, fmha_empty, LENGTH(fmha_empty),
+     LENGTH(fmha_products), fmha_products},
+    {"copy", copy_args, LENGTH(copy_args), 0, NULL, NULL, 0, 0, NULL},
 };
 
 #define SHA256_OF_NOTHING "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855"
@@ -168,7 +173,8 @@ static const opdeck_pack_family families[] = {
 
 static const opdeck_pack_variant variants[] = {
     {VARIANT(fmha_bf16, 0, "sm_100a", "none", fmha_params), ACCEPT(accept_bf16)},
-    {VARIANT(fmha_any, 0, "sm_100a", "none", fmha_params), ACCEPT(accept_any_dtype)},
+    {VARIANT(fmha_any, 0, "sm_100a", "none", fmha_params), ACCEPT(accept_any_dtype), .prefer = prefer_many,
+     .num_prefer = LENGTH(prefer_many)},
     {VARIANT(fmha_alibi, 0, "sm_100a", "alibi", alibi_params), ACCEPT(accept_bf16), .leaves = alibi_leaves,
      .num_leaves = LENGTH(alibi_leaves)},
     {VARIANT(fmha_hopper, 0, "sm_90a", "none", fmha_params), ACCEPT(accept_bf16)},

@@ -158,6 +158,31 @@ static void test_fusion(void) {
   INVALID(fmha.problem.fusion = &fusion, "alibi.offset: got a float32 (kind 3), want an int32");
 }
 
+/* More blocks of rows than SMs: a later variant is preferred. */
+static void test_preference(void) {
+  fmha_problem fmha;
+  init_fmha(&fmha);
+  const int64_t sq = 64 * 18 + 1; /* 2 * 4 * 19 blocks */
+  set_shape(&fmha, ARG_Q, 4, (const int64_t[]){2, sq, 4, 64});
+  set_shape(&fmha, ARG_O, 4, (const int64_t[]){2, sq, 4, 64});
+  set_shape(&fmha, ARG_LSE, 3, (const int64_t[]){2, 4, sq});
+  char text[4096];
+  CHECK_OK(opdeck_explain(ctx, &fmha.problem, text, sizeof text, NULL));
+  CHECK(strstr(text, "\n  fmha_bf16: accepts\n  fmha_any: accepts (chosen)\n") != NULL);
+  CHECK(strstr(text, " row_blocks=152") != NULL);
+  opdeck_plan *plan = NULL;
+  opdeck_kernel_info info = {.struct_size = sizeof info};
+  CHECK_OK(opdeck_plan_create(ctx, &fmha.problem, &plan));
+  CHECK_OK(opdeck_plan_info(plan, &info));
+  CHECK(strcmp(info.variant, "fmha_any") == 0);
+  opdeck_plan_destroy(plan);
+  fmha.problem.variant = "fmha_bf16";
+  CHECK_OK(opdeck_plan_create(ctx, &fmha.problem, &plan));
+  CHECK_OK(opdeck_plan_info(plan, &info));
+  CHECK(strcmp(info.variant, "fmha_bf16") == 0);
+  opdeck_plan_destroy(plan);
+}
+
 static void test_explain(void) {
   fmha_problem fmha;
   init_fmha(&fmha);
@@ -191,6 +216,7 @@ int main(void) {
   test_unsupported();
   test_fusion();
   test_explain();
+  test_preference();
   CHECK(find_log(FAKE_EMULATOR)->num_launches == 0);
   opdeck_ctx_destroy(ctx);
   return check_exit_status();

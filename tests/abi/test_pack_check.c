@@ -96,7 +96,7 @@ static void fill(tables *t) {
 
 static void test_table(void) {
   GOOD((void)0);
-  FAULT_OF(OPDECK_VERSION, t.table.abi = 1, "file: got pack ABI 1, want 2");
+  FAULT_OF(OPDECK_VERSION, t.table.abi = 1, "file: got pack ABI 1, want 3");
   FAULT_OF(OPDECK_VERSION, t.table.host_triple = "riscv64", "file: got host code for riscv64, want " HOST_TRIPLE);
   FAULT_OF(OPDECK_VERSION, t.table.host_triple = NULL, "got host code for no host");
   FAULT(t.table.num_variants = 0, "file: it has no kernels");
@@ -134,6 +134,14 @@ static void test_argument_rows(void) {
 static void test_rules(void) {
   FAULT(t.family.checks = NULL, "family family: its rules are missing");
   FAULT(t.family.num_empty = -1, "family family: its rules are missing");
+  FAULT(t.family.num_products = 1, "family family: its products are missing");
+  static const opdeck_pack_count no_count[] = {{"n", 0}}, no_dim[] = {{"z", 1}};
+  FAULT((t.family.num_products = 1, t.family.products = (const opdeck_pack_product[]){{"p", no_count, 1, 0}}),
+        "count 0 of product p is malformed");
+  FAULT((t.family.num_products = 1, t.family.products = (const opdeck_pack_product[]){{"p", no_dim, 1, 0}}),
+        "count 0 of product p is malformed");
+  FAULT((t.family.num_products = 1, t.family.products = (const opdeck_pack_product[]){{NULL, no_dim, 1, 0}}),
+        "product 0 is malformed");
   FAULT(t.checks[0].field = NULL, "family family: a rule on no field is malformed");
   FAULT(t.checks[0].op = 12, "family family: a rule on a is malformed");
   FAULT(t.checks[0].rhs_field = "z", "family family: a rule names z, which is no field of family");
@@ -170,6 +178,7 @@ static void test_variants(void) {
   FAULT(t.variant.family_idx = 1, "family_idx: missing or not legal");
   FAULT(t.variant.family_idx = -1, "family_idx: missing or not legal");
   FAULT(t.variant.accept = NULL, "accept: missing or not legal");
+  FAULT(t.variant.num_prefer = 1, "prefer: missing or not legal");
   FAULT(t.variant.leaves = NULL, "leaves: missing or not legal");
   FAULT(t.variant.num_leaves = 17, "leaves: missing or not legal");
   FAULT(t.leaves[0].rank = 9, "variant variant: rank of argument row 0 (bias) is not legal");

@@ -242,6 +242,23 @@ def test_leaves_are_checked(operator: Operator, inputs: cases.Inputs) -> None:
             operator(inputs.q, inputs.k, inputs.v, mask=mask)
 
 
+@pytest.mark.parametrize(
+    ("batch", "lengths", "schedule"),
+    [(148, (), "individual"), (149, (), "persistent"), (149, ("seqused_k",), "individual")],
+)
+def test_more_equal_blocks_than_sms_are_for_persistent_kernels(
+    batch: int, lengths: tuple[str, ...], schedule: str
+) -> None:
+    attention, q = registry.get("fmha_fwd"), np.zeros((batch, 1, 1, 64), np.float16)
+    rows = {name: np.zeros(batch, np.int32) for name in lengths}
+    problem = attention.problem(q, q, q, **rows, device="emulator:sm_100a")
+    assert problem.field_values["q_blocks_of_256"] == batch
+    assert problem.field_values["num_sms"] == 148
+    assert attention.select(problem).config["schedule"] == schedule
+    causal = attention.problem(q, q, q, **rows, mask=Causal(), device="emulator:sm_100a")
+    assert attention.select(causal).config["schedule"] == "individual"
+
+
 def test_help_shows_the_public_arguments() -> None:
     names = list(inspect.signature(registry.get("fmha_fwd")).parameters)
     assert names == [
