@@ -78,6 +78,8 @@ void issue(Warp& last, const WgmmaDetail& detail) {
   submit_async(last, &meeting, [&cta, &meeting, &detail, first_warp, plan = std::move(plan.value)] {
     std::vector<uint32_t*> d_registers;
     std::vector<const uint32_t*> a_registers;
+    d_registers.reserve(4 * detail.d_rows.size());
+    a_registers.reserve(4 * detail.a_rows.size());
     for (uint32_t w = 0; w < 4; ++w) {
       Warp& warp = cta.warps[first_warp + w];
       for (const uint32_t row : detail.d_rows) d_registers.push_back(warp.row<uint32_t>(row));
