@@ -86,9 +86,9 @@ def assert_right(case: Case, device: Device) -> None:
         for rows, name in ((shape.m, case.formats[0]), (shape.n, case.formats[1]))
     )
     bias, c = rng.standard_normal(shape.n), rng.standard_normal((shape.num_batches, shape.m, shape.n))
-    for has_terms in (False, True):
+    for alpha, has_terms in ((1.0, False), (0.75, False), (0.75, True)):
         terms = {"bias": bias.astype(ml_dtypes.bfloat16), "c": c.astype(ml_dtypes.bfloat16)} if has_terms else {}
-        more: dict[str, Any] = {"alpha": 0.75, "activation": case.activation, "device": device}
+        more: dict[str, Any] = {"alpha": alpha, "activation": case.activation, "device": device}
         more |= {"beta": -0.5} if has_terms else {}
         plain_terms = {name: term.astype(np.float32) for name, term in terms.items()}
         finite, amax = gemm(a, b, d_format="fp32", return_amax=True, **plain_terms, **more)

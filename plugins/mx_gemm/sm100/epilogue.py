@@ -89,9 +89,10 @@ class Box:
 
 @dataclass(frozen=True)
 class Extras:
-    """What a problem may ask for besides: add(sums, box, column of it) changes a chunk of the products, note(values,
-    box, column of it) sees a chunk of D."""
+    """What a problem may ask for besides: scale(products, alpha) and add(sums, box, column of it) change a chunk of the
+    products, note(values, box, column of it) sees a chunk of D."""
 
+    scale: Callable[[cute.Tensor, Float32], None]
     add: Callable[[cute.Tensor, Box, int], None]
     note: Callable[[cute.Tensor, Box, int], None]
 
@@ -122,9 +123,11 @@ class EpilogueRole:
             tmem_after_wait()
             tile = work.cta_tile(index)
             if has_extras:
-                self.finish_tile(tile, stage, tile_count, Extras(self.add_terms, self.note_amax))
+                self.finish_tile(tile, stage, tile_count, Extras(scale_values, self.add_terms, self.note_amax))
+            elif self.terms.alpha != 1.0:
+                self.finish_tile(tile, stage, tile_count, Extras(scale_values, do_nothing, do_nothing))
             else:
-                self.finish_tile(tile, stage, tile_count, Extras(do_nothing, do_nothing))
+                self.finish_tile(tile, stage, tile_count, Extras(do_nothing, do_nothing, do_nothing))
             stage.advance()
             tile_count += 1
         if has_amax:
@@ -160,7 +163,7 @@ class EpilogueRole:
                 if turn == config.boxes_until_release - 1 and col == config.box_acc_cols - CHUNK_COLS:
                     tmem_before_signal()
                     self.port.acc_edge.consumer_release(stage)
-                scale_values(sums, self.terms.alpha)
+                extras.scale(sums, self.terms.alpha)
                 extras.add(sums, box, col)
                 d_col, d_cols = col // config.num_columns, CHUNK_COLS // config.num_columns
                 self.activate(sums, part_of(chunk, d_col % CHUNK_COLS, d_cols))
@@ -332,5 +335,5 @@ def part_of(registers: cute.Tensor, first: int, size: int) -> cute.Tensor:
     return cute.make_tensor(registers.iterator + first, cute.make_layout(size))
 
 
-def do_nothing(values: cute.Tensor, box: Box, col: int) -> None:
+def do_nothing(values: cute.Tensor, *_: Any) -> None:
     pass
