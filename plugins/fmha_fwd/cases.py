@@ -365,14 +365,18 @@ def fp8_cases() -> Iterator[Case]:
 
 
 def full_cases() -> Iterator[Case]:
-    """The rows of example 77's forward program in fp8, and varlen 00..22 as its MLA forward program has them,
-    and with head dims of 256."""
+    """The rows of example 77's forward program in fp8, and varlen 00..22 as its MLA forward program has them, with head
+    dims of 256, and by the schedules in which CTAs take several blocks."""
     yield from (replace(case, dtype="fp8_e4m3") for case in example_77() if case.dtype == "bf16")
     yield from (replace(case, dtype="fp8_e4m3") for case in example_77_varlen())
     for case, dtype, (d, d_v) in itertools.product(
         example_77_varlen(), (*DTYPES, "fp8_e4m3"), (MLA_DIMS, (256, 256), (256, 128))
     ):
         yield replace(case, dtype=dtype, shape=replace(case.shape, d=d, dv=d_v))
+    for case, scheduling in itertools.product(
+        example_77_varlen(), (Scheduling("persistent", 3), Scheduling("dynamic"))
+    ):
+        yield replace(case, scheduling=scheduling)
 
 
 # Few CTAs, so that each has several blocks: some without rows, some without keys, some whose last V tile is cut.
