@@ -21,21 +21,21 @@ from opdeck.core.devices import Device, open_device
 from opdeck.core.errors import DriverError
 from opdeck.core.transfer import to_memory, to_numpy
 from opdeck.core.verify import compare
-from opdeck.plugins.fmha_fwd import cases, reference
+from opdeck.plugins.fmha_fwd import case_table, cases, reference
 from opdeck.plugins.fmha_fwd.cases import Case, Inputs, Shape, View
 
-CASES = list(cases.cases())
+CASES = list(case_table.cases())
 BLACKWELL_CASES = [
-    *cases.varlen_cases(),
-    *cases.head_dim_cases(),
-    *cases.persistent_cases(),
-    *cases.paged_cases(),
-    *cases.fp8_cases(),
+    *case_table.varlen_cases(),
+    *case_table.head_dim_cases(),
+    *case_table.persistent_cases(),
+    *case_table.paged_cases(),
+    *case_table.fp8_cases(),
 ]
-FULL_CASES = list(cases.full_cases())
+FULL_CASES = list(case_table.full_cases())
 # Too many CTAs for an emulator: batch * heads above 65535, the limit of grid dims y and z.
-GPU_CASES = [Case(Shape(65537, 1, 1, 1, 1, 64)), Case(Shape(1, 71280, 71280, 3, 3, 128), cases.BOTTOM_RIGHT)]
-EXAMPLE_77 = frozenset(case.id for case in cases.example_77())
+GPU_CASES = [Case(Shape(65537, 1, 1, 1, 1, 64)), Case(Shape(1, 71280, 71280, 3, 3, 128), case_table.BOTTOM_RIGHT)]
+EXAMPLE_77 = frozenset(case.id for case in case_table.example_77())
 # On Blackwell the rows of example 77 run eagerly and under all of these, other cases under one of them, in turn.
 OTHER_SCHEDULES = ("lazy", "random:1", "random:2")
 # Each row that only Blackwell has runs under one of these an arch.
@@ -130,7 +130,7 @@ def test_emulator(arch: str, schedule: str, case: Case, pack: Path) -> None:
     assert report.mma_macs == cases.expected_macs(case, last.variant)
 
 
-SMALL = Case(Shape(2, 4, 2, 150, 200, 64), cases.BOTTOM_RIGHT)
+SMALL = Case(Shape(2, 4, 2, 150, 200, 64), case_table.BOTTOM_RIGHT)
 ARCHS = pytest.mark.parametrize("arch", [arch.name for arch in GPU_ARCHS])
 
 

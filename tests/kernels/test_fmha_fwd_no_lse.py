@@ -11,11 +11,11 @@ import pytest
 from opdeck.core import registry
 from opdeck.core.arch import GPU_ARCHS
 from opdeck.core.devices import open_device
-from opdeck.plugins.fmha_fwd import cases
+from opdeck.plugins.fmha_fwd import case_table, cases
 from opdeck.plugins.fmha_fwd.cases import Case
 
 # More than one head and batch: only their rows' addresses are not NULL.
-CASE = next(case for case in cases.cases() if case.shape.b > 1 and case.shape.hq > 1 and case.fusion is not None)
+CASE = next(case for case in case_table.cases() if case.shape.b > 1 and case.shape.hq > 1 and case.fusion is not None)
 
 
 @pytest.mark.parametrize("arch", [arch.name for arch in GPU_ARCHS])

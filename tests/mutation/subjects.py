@@ -19,7 +19,7 @@ from opdeck.core.fusion import Fusion
 from opdeck.core.mutation.gate import Problem, Result
 from opdeck.core.variant import Variant, fusion_key
 from opdeck.core.verify import compare
-from opdeck.plugins.fmha_fwd import cases, reference
+from opdeck.plugins.fmha_fwd import case_table, cases, reference
 from opdeck.plugins.fmha_fwd.cases import Case, Inputs, Shape, Values
 
 
@@ -97,9 +97,9 @@ def fmha_fwd(
 def subjects() -> tuple[Subject, ...]:
     """One kernel for each source, topology and kind of mask; dtypes share their code."""
     return (
-        fmha_fwd("sm_100a", 128, cases.BOTTOM_RIGHT),
+        fmha_fwd("sm_100a", 128, case_table.BOTTOM_RIGHT),
         fmha_fwd("sm_100a", 64),
         fmha_fwd("sm_103a", 128),
-        fmha_fwd("sm_90a", 128, cases.BOTTOM_RIGHT),
+        fmha_fwd("sm_90a", 128, case_table.BOTTOM_RIGHT),
         fmha_fwd("sm_90a", 64),
     )

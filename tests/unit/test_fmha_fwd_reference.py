@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from opdeck.core.fusion import Causal, Mask
-from opdeck.plugins.fmha_fwd import cases, reference
+from opdeck.plugins.fmha_fwd import case_table, cases, reference
 from opdeck.plugins.fmha_fwd.cases import Case, Shape, Values, View
 
 
@@ -72,7 +72,7 @@ def test_oracle_survives_huge_logits() -> None:
 
 
 def test_case_ids_are_unique_and_each_kind_is_there() -> None:
-    table = list(cases.cases())
+    table = list(case_table.cases())
     assert len({case.id for case in table}) == len(table)
     assert {case.values for case in table} == set(Values)
     assert {case.view for case in table} == set(View)
