@@ -34,7 +34,7 @@ from opdeck.core.transfer import seconds_of, to_memory, to_numpy
 from opdeck.core.variant import Variant
 from opdeck.core.verify import Errors, compare
 from opdeck.plugins.fmha_fwd import reference
-from opdeck.plugins.fmha_fwd.cases import Case, Inputs, Lengths, Shape, expected_macs
+from opdeck.plugins.fmha_fwd.cases import Case, Inputs, Lengths, Shape, expected_macs, in_pages
 from opdeck.plugins.fmha_fwd.profile import work
 
 Array = npt.NDArray[Any]
@@ -53,6 +53,7 @@ RopeOption = Annotated[int | None, typer.Option("--dr", min=1, help="MLA: rope d
 VarlenOption = Annotated[bool, typer.Option("--varlen", help="Packed sequences: b of q and k rows +10 %, -10 %, ...")]
 VarlenQOption = Annotated[str | None, typer.Option("--varlen-q", help="Packed: queries of each sequence, a:b:...")]
 VarlenKOption = Annotated[str | None, typer.Option("--varlen-k", help="The same for keys. Default: those of queries.")]
+PageOption = Annotated[int | None, typer.Option("--page", min=1, help="Keys in pages of so many rows, in any order.")]
 DtypeOption = Annotated[str, typer.Option("--dtype", help="fp16, bf16, fp8 (fp8_e4m3) or fp8_e5m2.")]
 OutDtypeOption = Annotated[str, typer.Option("--out-dtype", help="Of O. Default: --dtype, bf16 for fp8.")]
 MaskOption = Annotated[
@@ -98,6 +99,7 @@ class _Sizes:
     varlen: bool = False
     varlen_q: str | None = None
     varlen_k: str | None = None
+    page: int | None = None
 
 
 @dataclass(frozen=True)
@@ -157,6 +159,7 @@ def run(
     varlen: VarlenOption = False,
     varlen_q: VarlenQOption = None,
     varlen_k: VarlenKOption = None,
+    page: PageOption = None,
     dtype: DtypeOption = "fp16",
     out_dtype: OutDtypeOption = "",
     mask: MaskOption = "no",
@@ -181,7 +184,7 @@ def run(
     verbose: VerboseOption = False,
 ) -> None:
     """Attention forward on one problem; verified against the float64 oracle. Exit status 1 when it is wrong."""
-    sizes = _Sizes(b, h, h_k, q, k, d, dl, dr, varlen, varlen_q, varlen_k)
+    sizes = _Sizes(b, h, h_k, q, k, d, dl, dr, varlen, varlen_q, varlen_k, page)
     case = _case(sizes, _fusion(mask, causal_type), (dtype, out_dtype), seed)
     fusion = case.fusion
     where = command_device(device, schedule, hazards)
@@ -221,6 +224,7 @@ def explain(
     varlen: VarlenOption = False,
     varlen_q: VarlenQOption = None,
     varlen_k: VarlenKOption = None,
+    page: PageOption = None,
     dtype: DtypeOption = "fp16",
     out_dtype: OutDtypeOption = "",
     mask: MaskOption = "no",
@@ -228,7 +232,7 @@ def explain(
     device: DeviceOption = None,
 ) -> None:
     """For each variant of attention forward: whether it accepts the problem, and if not, why."""
-    sizes = _Sizes(b, h, h_k, q, k, d, dl, dr, varlen, varlen_q, varlen_k)
+    sizes = _Sizes(b, h, h_k, q, k, d, dl, dr, varlen, varlen_q, varlen_k, page)
     case = _case(sizes, _fusion(mask, causal_type), (dtype, out_dtype), seed=0)
     _print_refusals(_inputs(case, ("n", "n", "n"), seed=0), case.fusion, command_device(device, None, None))
 
@@ -250,6 +254,10 @@ def _case(sizes: _Sizes, fusion: AttentionFusion | None, types: tuple[str, str],
                 raise ArgumentError(name, f"{num} sequences", f"{len(q)}")
         lengths = Lengths(q, k)
         shape = replace(shape, b=1, sq=sum(q), sk=sum(k))
+    if sizes.page is not None:
+        used_k = (shape.sk,) * shape.b if lengths.k is None else lengths.k
+        lengths = Lengths(lengths.q, used_k=used_k, page_rows=sizes.page)
+        shape = replace(shape, sk=-(-max((1, *used_k)) // sizes.page) * sizes.page)
     dtype, out_dtype = dtypes.dtype(types[0], "--dtype").name, types[1]
     if out_dtype:
         out_dtype = dtypes.dtype(out_dtype, "--out-dtype").name
@@ -321,14 +329,16 @@ def _inputs(case: Case, styles: tuple[str, str, str], seed: int) -> Inputs:
     """Inputs of the given styles, and outputs that hold NaN."""
     shape, element = case.shape, dtypes.dtype(case.dtype).numpy
     rng = np.random.default_rng(seed)
-    query_shape, key_shape = (shape.b, shape.sq, shape.hq, shape.d), (shape.b, shape.sk, shape.hk, shape.d)
+    query_shape, key_shape = (shape.b, shape.sq, shape.hq, shape.d), (case.num_k_entries, shape.sk, shape.hk, shape.d)
     value_shape, output_shape = (*key_shape[:3], shape.d_v), (*query_shape[:3], shape.d_v)
     q, k, v = (
         reference.saturated(_fill(extents, style, rng), element)
         for extents, style in zip((query_shape, key_shape, value_shape), styles, strict=True)
     )
     lse = np.full((shape.b, shape.hq, shape.sq), np.nan, np.float32)
-    return Inputs(q, k, v, np.full(output_shape, np.nan).astype(case.o_dtype.numpy), lse, case.lengths.arrays())
+    k, v, tables = in_pages(k, v, case.lengths, seed)
+    o = np.full(output_shape, np.nan).astype(case.o_dtype.numpy)
+    return Inputs(q, k, v, o, lse, case.lengths.arrays() | tables)
 
 
 def _fill(extents: tuple[int, ...], style: str, rng: np.random.Generator) -> Array:

@@ -136,6 +136,15 @@ def test_masks_combine() -> None:
     assert commands._fusion("causal", "qend") == Causal()
 
 
+@pytest.mark.parametrize("flags", [(), ("--varlen-q=3:0:2", "--varlen-k=5:200:0")])
+def test_keys_in_pages(flags: tuple[str, ...]) -> None:
+    sizes = () if flags else ("--b=2", "--q=3", "--k=130")
+    result = run(*sizes, *flags, "--h=1", "--d=16", "--page=128", "--device=cpu")
+    assert result.exit_code == 0, result.output
+    assert "_pages128" in result.output
+    assert result.output.endswith("PASS\n")
+
+
 def test_init_styles() -> None:
     rng = np.random.default_rng(0)
     assert set(commands._fill((4, 64), "1", rng).flat) == {1.0}
