@@ -73,6 +73,7 @@ def cases() -> Iterator[Case]:
         yield from (Case(shape, mask, dtype, values=values) for shape, values, mask in _VALUES)
         yield from (Case(shape, mask, dtype, view=view) for shape, view, mask in _VIEWS)
     yield Case(Shape(2, 2, 1, 130, 140, 64), BOTTOM_RIGHT, view=View.FAR)
+    yield Case(Shape(1, 2, 1, 130, 140, 64), BOTTOM_RIGHT, scaled=Scaled.BY_NUMBERS)
 
 
 def _packed(
