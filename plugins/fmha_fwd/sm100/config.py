@@ -2,8 +2,7 @@
 """What one compiled fmha_fwd kernel is made of, on the host: tile sizes, roles, pipeline edges, memory maps.
 
 Called by: kernel.py (device code reads it at trace time); unit tests on a CPU (no CuTe DSL here).
-Limits: D and Dv multiples of 32 up to what shared and tensor memory hold; two query tiles of 128 rows and K tiles of
-128 keys a CTA.
+Limits: D and Dv multiples of 32 up to what shared and tensor memory hold; two query tiles of 128 rows a CTA.
 """
 
 from __future__ import annotations

@@ -5,8 +5,8 @@ Called by: the variant rows of the family, through `make`.
 Source: FlashAttention-4's pipeline: two query tiles of 128 rows a CTA take turns, so that the tensor pipe works for one
 while a softmax warpgroup works on the other; S and P share tensor memory; rescaling is lazy.
 Limits: fp16, bf16, e4m3 and e5m2; D and Dv <= 256; any Sq, Sk >= 0; Hq a multiple of Hk; softmax_scale > 0;
-ceil(Sq / 256) * Hq * B < 2^31, packed (ceil(T / 256) + num_seqs) * Hq < 2^31; one CTA an SM (it takes all of tensor
-memory).
+ceil(Sq / 256) * Hq * B * v_blocks < 2^31, packed (ceil(T / 256) + num_seqs) * Hq * v_blocks < 2^31; one CTA an SM (it
+takes all of tensor memory).
 """
 
 from collections.abc import Callable
