@@ -8,11 +8,8 @@ ones makes views, finds its plan by key, allocates the outputs that were not giv
 
 from __future__ import annotations
 
-import ctypes
 import importlib
 import inspect
-import math
-import operator
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -24,7 +21,8 @@ from opdeck.core.errors import ArgumentError, ArgumentTypeError, Unsupported
 from opdeck.core.family import Family, Request
 from opdeck.core.fusion import Fusion, Leaf, LeafKind
 from opdeck.core.problem import Problem, bind, check_leaf, failed_check
-from opdeck.core.schema import ArgKind, ArgSpec, FamilySchema
+from opdeck.core.scalars import scalar
+from opdeck.core.schema import ArgSpec, FamilySchema
 from opdeck.core.variant import Variant, fusion_key
 
 MAX_PLANS = 1024
@@ -269,7 +267,7 @@ class Operator:
         return _Plan(variant, launcher, tuple(new_outputs), defaults)
 
     def _checked_scalars(self, given: Mapping[str, Any]) -> dict[str, float | int]:
-        scalars = {name: _scalar(name, value, self.schema.arg(name).kind) for name, value in given.items()}
+        scalars = {name: scalar(name, value, self.schema.arg(name).kind) for name, value in given.items()}
         for rule in self.schema.checks:
             failure = rule.failure(scalars) if rule.field in scalars else None
             if failure is not None:
@@ -306,35 +304,6 @@ def _function(path: str) -> Callable[..., None] | None:
     return getattr(importlib.import_module(module_name), attribute) if module_name else None
 
 
-def _scalar(argument: str, value: Any, kind: ArgKind) -> float | int:
-    """A run-time number as the kernel gets it: an int32, or rounded to fp32."""
-    if isinstance(value, (bool, str, bytes)):  # float() takes these too
-        raise ArgumentTypeError(argument, repr(value), "a number")
-    return _int32(argument, value) if kind == "i32" else _float32(argument, value)
-
-
-def _int32(argument: str, value: Any) -> int:
-    try:
-        number = operator.index(value)
-    except TypeError:
-        raise ArgumentTypeError(argument, repr(value), "an int") from None
-    if ctypes.c_int32(number).value != number:
-        raise ArgumentError(argument, number, "an int of 32 bits")
-    return number
-
-
-def _float32(argument: str, value: Any) -> float:
-    try:
-        number = ctypes.c_float(float(value)).value
-    except OverflowError:  # an int that no float holds
-        raise ArgumentError(argument, "a larger one than floats are", "a finite number of fp32") from None
-    except (TypeError, ValueError):
-        raise ArgumentTypeError(argument, repr(value), "a number") from None
-    if not math.isfinite(number):
-        raise ArgumentError(argument, value, "a finite number of fp32")
-    return number
-
-
 def _leaf_values(fusion: Fusion | None) -> tuple[TensorView | float | int, ...]:
     """The run-time arguments of a fusion, checked: views of tensors, numbers as they are."""
     return () if fusion is None else tuple(_leaf_value(leaf) for leaf in fusion.leaves())
@@ -342,7 +311,7 @@ def _leaf_values(fusion: Fusion | None) -> tuple[TensorView | float | int, ...]:
 
 def _leaf_value(leaf: Leaf) -> TensorView | float | int:
     if leaf.kind is not LeafKind.TENSOR:
-        return _scalar(leaf.name, leaf.value, "i32" if leaf.kind is LeafKind.INT32 else "f32")
+        return scalar(leaf.name, leaf.value, "i32" if leaf.kind is LeafKind.INT32 else "f32")
     tensor = arrays.view(leaf.value, leaf.name)
     if tensor.dtype != leaf.dtype:
         raise ArgumentTypeError(leaf.name, f"dtype {tensor.dtype}", leaf.dtype)

@@ -239,7 +239,8 @@ class Fusion:
     @functools.cached_property
     def slug(self) -> str:
         """canonical_name as part of a C identifier: `causal_bottom_right`. A third party's ends with a hash."""
-        words = [self.name, *(static_text(value) for _, value in self.statics())]
+        # A leaf that is absent is named, since another may be absent instead.
+        words = [self.name, *(f"{name}_none" if row is None else static_text(row) for name, row in self.statics())]
         slug = re.sub(r"\W+", "_", "_".join(words))
         if "." not in self.name:
             return slug

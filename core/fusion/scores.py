@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from opdeck.core import dtypes
-from opdeck.core.errors import ArgumentError
+from opdeck.core.errors import ArgumentError, ArgumentTypeError
 from opdeck.core.fusion.base import (
     AttentionFusion,
     Coords,
@@ -128,8 +128,12 @@ class Bias(TensorScore):
 
     def __post_init__(self) -> None:
         if self.dtype == "" and not isinstance(self.bias, LeafKind):
-            row = dtypes.by_numpy_name(str(getattr(self.bias, "dtype", "")).removeprefix("torch."))
-            object.__setattr__(self, "dtype", row.name if row is not None else "")
+            given = str(getattr(self.bias, "dtype", "")).removeprefix("torch.")
+            row = dtypes.by_numpy_name(given)
+            if row is None:
+                got = f"dtype {given}" if given else type(self.bias).__qualname__
+                raise ArgumentTypeError("bias.bias", got, "|".join(self.dtypes))
+            object.__setattr__(self, "dtype", row.name)
         if self.dtype not in self.dtypes:
             raise ArgumentError("Bias.dtype", repr(self.dtype), "|".join(self.dtypes), "that of bias")
 

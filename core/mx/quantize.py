@@ -22,6 +22,7 @@ from opdeck.core.mx.formats import MxFormat, mx_format
 from opdeck.core.mx.scale_layout import tile_scales, untile_scales
 from opdeck.core.mx.tensor import K_MULTIPLE, MxTensor
 from opdeck.core.packing import pack
+from opdeck.core.scalars import fp32_number
 
 Array = npt.NDArray[Any]
 
@@ -30,7 +31,7 @@ SOURCE_DTYPES = ("fp32", "fp16", "bf16")
 _E8M0_BIAS = 127
 _E4M3_MAX = float(ml_dtypes.finfo(ml_dtypes.float8_e4m3fn).max)
 _NVFP4_MAX = float(ml_dtypes.finfo(ml_dtypes.float4_e2m1fn).max) * _E4M3_MAX
-_MIN_NORMAL, _MAX = float(np.finfo(np.float32).tiny), float(np.finfo(np.float32).max)
+_MIN_NORMAL = float(np.finfo(np.float32).tiny)
 
 
 def quantize(x: Any, format: str | MxFormat, rounding: str = "floor", global_scale: float | None = None) -> MxTensor:
@@ -81,11 +82,12 @@ def global_scale_of(x: Any) -> float:
 def checked_unit(given: float, argument: str = "global_scale") -> float:
     """A global scale as fp32.
 
-    Raises: ArgumentError.
+    Raises: ArgumentError, ArgumentTypeError.
     """
-    if not _MIN_NORMAL <= given <= _MAX:
+    unit = fp32_number(argument, given)
+    if unit < _MIN_NORMAL:
         raise ArgumentError(argument, given, "a positive normal number of fp32")
-    return float(np.float32(given))
+    return unit
 
 
 def encoded(

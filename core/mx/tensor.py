@@ -7,7 +7,7 @@ Who calls it: quantize makes one, users wrap the buffers of another library in o
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from math import isfinite, prod
+from math import prod
 from typing import Any
 
 import numpy as np
@@ -18,8 +18,10 @@ from opdeck.core.arrays import TensorView
 from opdeck.core.errors import ArgumentError, ArgumentTypeError
 from opdeck.core.mx.formats import SCALE_TILE_BYTES, MxFormat, mx_format
 from opdeck.core.mx.scale_layout import tile_scales, untile_scales
+from opdeck.core.scalars import fp32_number, int32_number
 
 K_MULTIPLE = 32
+RANKS = (2, 3)
 SCALE_LAYOUTS = ("128x4", "linear")
 
 
@@ -42,11 +44,8 @@ class MxTensor:
     global_scale: float = 1.0
 
     def __post_init__(self) -> None:
-        if len(self.shape) not in (2, 3) or self.shape[-1] <= 0 or self.shape[-1] % K_MULTIPLE:
-            want = f"(rows, K) or (batch, rows, K), K a multiple of {K_MULTIPLE}"
-            raise ArgumentError("shape", self.shape, want)
-        if not isfinite(self.global_scale):
-            raise ArgumentError("global_scale", self.global_scale, "a finite number")
+        _check_shape("shape", self.shape)
+        fp32_number("global_scale", self.global_scale)
         self._check_data()
         self._check_scales()
 
@@ -71,8 +70,10 @@ class MxTensor:
             raise ArgumentError("layout", repr(layout), "|".join(SCALE_LAYOUTS))
         data = transfer.reinterpreted(data, row.element.name, "data")
         scales = transfer.reinterpreted(scales, row.scale.name, "scales")
-        row_elems = data.shape[-1] * 8 // row.bits
-        shape = (*data.shape[:-1], row_elems if k is None else k)
+        if len(data.shape) not in RANKS:
+            raise ArgumentError("data", f"shape {tuple(data.shape)}", "(rows, K) or (batch, rows, K)")
+        shape = (*data.shape[:-1], data.shape[-1] * 8 // row.bits if k is None else int32_number("k", k))
+        _check_shape("data" if k is None else "k", shape)
         *batch, rows, k_elems = shape
         linear_shape = (*batch, rows, row.num_blocks(k_elems))
         tiles_shape = (*batch, *row.scale_tiles(rows, k_elems), SCALE_TILE_BYTES)
@@ -154,6 +155,12 @@ class MxTensor:
             raise ArgumentError(
                 "scales", f"shape {view.shape}", f"{wanted}, the 128x4 tiles of {row.name} {self.shape}"
             )
+
+
+def _check_shape(argument: str, shape: tuple[int, ...]) -> None:
+    if len(shape) not in RANKS or shape[-1] <= 0 or shape[-1] % K_MULTIPLE:
+        want = f"(rows, K) or (batch, rows, K), K a multiple of {K_MULTIPLE}"
+        raise ArgumentError(argument, f"shape {shape}", want)
 
 
 def _elements_view(bytes_view: TensorView, shape: tuple[int, ...], row: MxFormat) -> TensorView:

@@ -51,7 +51,9 @@ DimOption = Annotated[int | None, typer.Option("--d", min=1, help="Head dim. Def
 LatentOption = Annotated[int | None, typer.Option("--dl", min=1, help="MLA: latent dim; v has it, q and k dl + dr.")]
 RopeOption = Annotated[int | None, typer.Option("--dr", min=1, help="MLA: rope dim. Default, with --dl: 64.")]
 VarlenOption = Annotated[bool, typer.Option("--varlen", help="Packed sequences: b of q and k rows +10 %, -10 %, ...")]
-VarlenQOption = Annotated[str | None, typer.Option("--varlen-q", help="Packed: queries of each sequence, a:b:...")]
+VarlenQOption = Annotated[
+    str | None, typer.Option("--varlen-q", help="Packed: queries of each sequence, such as 300:0:17")
+]
 VarlenKOption = Annotated[str | None, typer.Option("--varlen-k", help="The same for keys. Default: those of queries.")]
 PageOption = Annotated[int | None, typer.Option("--page", min=1, help="Keys in pages of so many rows, in any order.")]
 DtypeOption = Annotated[str, typer.Option("--dtype", help="fp16, bf16, fp8 (fp8_e4m3) or fp8_e5m2.")]

@@ -53,7 +53,9 @@ def sequences(q: Array, k: Array, lengths: Mapping[str, Array]) -> list[Sequence
 def gathered(pages: Array, block_table: Array) -> Array:
     """The rows (N, M * page, H, D) of sequences in pages (num_pages, page, H, D) that block_table (N, M) lists."""
     (num_seqs, num_listed), (num_pages, *_) = block_table.shape, pages.shape
-    listed = pages[np.clip(block_table, 0, max(num_pages - 1, 0))]
+    if num_pages == 0:  # no sequence has a key
+        return np.empty((num_seqs, 0, *pages.shape[2:]), pages.dtype)
+    listed = pages[np.clip(block_table, 0, num_pages - 1)]
     rows: Array = listed.reshape(num_seqs, num_listed * pages.shape[1], *pages.shape[2:])
     return rows
 

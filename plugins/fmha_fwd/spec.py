@@ -17,6 +17,7 @@ from opdeck.core.arrays import TensorView
 from opdeck.core.errors import ArgumentError, ArgumentTypeError
 from opdeck.core.family import OutputSpec, Request
 from opdeck.core.fusion import AttentionFusion, Residual
+from opdeck.core.scalars import fp32_number
 from opdeck.core.schema import ArgSpec, FamilySchema, Product, Rule
 
 # Of O, by the element type of q, k and v; the first is that of a new array.
@@ -286,10 +287,10 @@ def _with_numbers(
 ) -> dict[str, Any]:
     """The scalars that are given, with the scales that are numbers in them: of q and k in softmax_scale, of v in
     out_scale."""
-    of_q, of_k, of_v = (scale if _is_number(scale) else 1.0 for scale in scales.values())
+    of_q, of_k, of_v = (fp32_number(name, scale) if _is_number(scale) else 1.0 for name, scale in scales.items())
     for name, scale in (("q_scale", of_q), ("k_scale", of_k)):
         if not scale > 0:
-            raise ArgumentError(name, scale, "> 0")
+            raise ArgumentError(name, scales[name], "> 0")
     softmax_scale = scalars["softmax_scale"]
     if softmax_scale is None and of_q * of_k != 1.0:
         softmax_scale = 1.0 / math.sqrt(max(1, inputs["q"].shape[3]))

@@ -19,6 +19,7 @@ from opdeck.core.mx import FORMATS, MxTensor
 from opdeck.core.mx.formats import SCALE_TILE_BYTES, SCALE_TILE_COLS, SCALE_TILE_ROWS, mx_format
 from opdeck.core.mx.quantize import checked_unit
 from opdeck.core.mx.tensor import K_MULTIPLE
+from opdeck.core.scalars import fp32_number
 from opdeck.core.schema import ArgSpec, FamilySchema, Rule
 
 OUTPUT_DTYPES = ("fp16", "bf16", "fp32")
@@ -153,6 +154,7 @@ def call(
     columns = 1 if activation is None else activation.num_columns
     if b.shape[-2] % columns:
         raise ArgumentError("b", f"N = {b.shape[-2]} in shape {b.shape}", f"a multiple of {columns}, for {activation}")
+    alpha, beta = fp32_number("alpha", alpha), fp32_number("beta", beta)
     if c is None and beta != 0:
         raise ArgumentError("beta", beta, "0 where there is no c")
     shape = (*a.shape[:-1], b.shape[-2] // columns)

@@ -156,7 +156,10 @@ TYPES_AND_SCALES: list[tuple[dict[str, Any], type[OpdeckError], str]] = [
     (fp8(k_scale=-1.5), ArgumentError, "k_scale: got -1.5, want > 0"),
     (fp8(v_scale="2"), ArgumentTypeError, "v_scale: got str, want"),
     (fp8(out_scale="2"), ArgumentTypeError, "out_scale: got '2', want a number"),
-    (fp8(v_scale=float("inf")), ArgumentError, "out_scale: got inf, want a finite number"),
+    (fp8(v_scale=float("inf")), ArgumentError, "v_scale: got inf, want a finite number"),
+    (fp8(q_scale=10**400), ArgumentError, "q_scale: got a larger one than floats are, want a finite number"),
+    (fp8(v_scale=10**400), ArgumentError, "v_scale: got a larger one than floats are, want a finite number"),
+    (fp8(k_scale=1e-60), ArgumentError, "k_scale: got 1e-60, want > 0"),
     (fp8(q_descale=1.0), ArgumentTypeError, "q_descale: got an argument that fmha_fwd does not have, want q_scale"),
 ]
 WRONG: list[tuple[dict[str, Any] | Callable[[], dict[str, Any]], type[OpdeckError], str]] = [

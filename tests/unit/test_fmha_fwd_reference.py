@@ -62,6 +62,14 @@ def test_oracle_of_sequences_is_that_of_each_by_itself(mask: Mask | None) -> Non
         assert np.isnan(lse[:, :, unused]).all()
 
 
+def test_oracle_of_no_pages() -> None:
+    q, pages = np.ones((1, 3, 2, 8)), np.ones((0, 128, 2, 8))
+    options = {"block_table": np.full((1, 2), -1), "seqused_k": np.array([0])}
+    o, lse = reference.forward(q, pages, pages, None, 1.0, options)
+    assert (o == 0).all()
+    assert np.isneginf(lse).all()
+
+
 def test_oracle_survives_huge_logits() -> None:
     q = np.full((1, 1, 1, 2), 1e4)
     k = np.stack([np.full((1, 1, 2), 1e4), np.full((1, 1, 2), -1e4)], axis=1)

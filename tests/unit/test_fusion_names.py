@@ -26,6 +26,7 @@ from opdeck.core.fusion import (
     Mask,
     Residual,
     TensorLeaf,
+    Window,
     tensor_leaf,
 )
 from opdeck.core.fusion.base import field_specs
@@ -65,6 +66,8 @@ class Outer(Mask):
         (Residual(), "residual", "residual"),
         (Causal(), "causal[align=bottom_right]", "causal_bottom_right"),
         (Causal(align="top_left"), "causal[align=top_left]", "causal_top_left"),
+        (Window(right=1), "window[left=none]", "window_left_none"),
+        (Window(left=1), "window[right=none]", "window_right_none"),
     ],
 )
 def test_built_in_names(fusion: Fusion, name: str, slug: str) -> None:
@@ -80,7 +83,7 @@ def test_static_fields_and_absent_leaves_are_in_the_name() -> None:
 def test_slug_of_a_third_party_has_a_hash_of_its_identity() -> None:
     slug = Everything("t").slug
     assert slug.isidentifier()
-    assert slug.startswith("test_everything_none_1_true_")
+    assert slug.startswith("test_everything_cap_none_1_true_")
     assert slug.endswith(identity(Everything("t"))[:8])
 
 

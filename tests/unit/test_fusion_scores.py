@@ -9,7 +9,7 @@ import ml_dtypes
 import numpy as np
 import pytest
 
-from opdeck.core.errors import ArgumentError
+from opdeck.core.errors import ArgumentError, ArgumentTypeError
 from opdeck.core.fusion import Alibi, Bias, Causal, Coords, Fusion, Residual, Sink, Softcap, Window
 from opdeck.plugins.fmha_fwd import reference
 
@@ -61,6 +61,10 @@ def test_the_dtype_of_a_bias_is_part_of_its_kernel() -> None:
     assert [bias.leaves()[0].dtype for bias in biases] == ["fp32", "fp16", "bf16"]
     with pytest.raises(ArgumentError, match=r"Bias\.dtype: got 'int32', want fp32\|fp16\|bf16"):
         Bias(np.zeros((1, 1, 1, 4), np.int32))
+    with pytest.raises(ArgumentTypeError, match=r"bias\.bias: got dtype float64, want fp32\|fp16\|bf16"):
+        Bias(np.zeros((1, 1, 1, 4)))
+    with pytest.raises(ArgumentTypeError, match=r"bias\.bias: got list, want fp32\|fp16\|bf16"):
+        Bias([0.0])
 
 
 def test_scores_run_as_written_then_masks() -> None:

@@ -222,6 +222,16 @@ def test_refusals() -> None:
         MxTensor.from_parts(tensor.elements(), tensor.scales, "mxfp4", 64)
     with pytest.raises(ArgumentError, match=r"data: got shape \(4, 64\), want \(4, 96\), or longer rows"):
         MxTensor(tensor.format, tensor.data, tensor.scales, (4, 192))
+    with pytest.raises(ArgumentTypeError, match="global_scale: got '2', want a number"):
+        mx.quantize(x, "nvfp4", global_scale="2")
+    with pytest.raises(ArgumentTypeError, match="global_scale: got None, want a number"):
+        MxTensor.from_parts(tensor.data, tensor.scales, "mxfp4", 64, global_scale=None)
+    with pytest.raises(ArgumentTypeError, match=r"k: got 64\.0, want an int"):
+        MxTensor.from_parts(tensor.data, tensor.scales, "mxfp4", 64.0)
+    with pytest.raises(ArgumentError, match=r"k: got shape \(4, -32\), want .* K a multiple of 32"):
+        MxTensor.from_parts(tensor.data, tensor.scales, "mxfp4", -32)
+    with pytest.raises(ArgumentError, match=r"data: got shape \(128,\), want \(rows, K\) or \(batch, rows, K\)"):
+        MxTensor.from_parts(np.zeros(128, np.uint8), tensor.scales, "mxfp4")
     with pytest.raises(ArgumentError, match="global_scale: got inf"):
         MxTensor(tensor.format, tensor.data, tensor.scales, (4, 64), math.inf)
 

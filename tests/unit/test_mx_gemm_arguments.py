@@ -245,6 +245,13 @@ def operand(rows: int, k: int = 64, name: str = "mxfp8_e4m3", *batch: int) -> mx
         ({"out": np.zeros((5, 5), np.float16)}, ArgumentError, "out: got shape (5, 5), want (5, 4)"),
         ({"out": np.zeros((5, 4), np.float16)}, ArgumentError, "out: got a stride of 4 elements in dim m"),
         ({"alpha": float("nan")}, ArgumentError, "alpha: got nan, want a finite number"),
+        ({"alpha": "2"}, ArgumentTypeError, "alpha: got '2', want a number"),
+        ({"beta": None}, ArgumentTypeError, "beta: got None, want a number"),
+        (
+            {"d_format": "nvfp4", "d_scale": "2", "b": operand(32, 64)},
+            ArgumentTypeError,
+            "d_scale: got '2', want a number",
+        ),
         ({"max_ctas": 0}, ArgumentError, "max_ctas: got 0, want >= 1"),
         ({"max_ctas": 1.5}, ArgumentTypeError, "max_ctas: got 1.5, want an int"),
         ({"m_offsets": [0, 5]}, ArgumentTypeError, "m_offsets: got an argument that mx_gemm does not have, want one"),
