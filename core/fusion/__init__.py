@@ -5,24 +5,18 @@ Masks and score functions are of attention, activations of GEMM.
 """
 
 from opdeck.core.fusion.activations import Activation, GatedSilu, Gelu, Relu, Silu
-from opdeck.core.fusion.base import (
+from opdeck.core.fusion.attention import (
     AttentionFusion,
     BandMask,
     Coords,
     Extent,
-    Float32Leaf,
-    Fusion,
-    Int32Leaf,
     IntervalMask,
-    Leaf,
-    LeafKind,
     Mask,
     Score,
-    TensorLeaf,
     Tile,
     TileRanges,
-    tensor_leaf,
 )
+from opdeck.core.fusion.base import Float32Leaf, Fusion, Int32Leaf, Leaf, LeafKind, TensorLeaf, tensor_leaf
 from opdeck.core.fusion.check import check_tile_ranges
 from opdeck.core.fusion.masks import Align, Causal, Document, PrefixLM, Residual, Window
 from opdeck.core.fusion.scores import Alibi, Bias, Sink, Softcap, TensorScore

@@ -10,7 +10,7 @@ from __future__ import annotations
 import numpy as np
 
 from opdeck.core.errors import ArgumentError
-from opdeck.core.fusion.base import AttentionFusion, Coords, TileRanges
+from opdeck.core.fusion.attention import AttentionFusion, Coords, TileRanges
 from opdeck.core.fusion.intmath import ceil_div
 
 

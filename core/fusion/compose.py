@@ -14,7 +14,16 @@ import numpy as np
 import numpy.typing as npt
 
 from opdeck.core.errors import ArgumentError
-from opdeck.core.fusion.base import AttentionFusion, BandMask, Coords, Extent, IntervalMask, Mask, Score, TileRanges
+from opdeck.core.fusion.attention import (
+    AttentionFusion,
+    BandMask,
+    Coords,
+    Extent,
+    IntervalMask,
+    Mask,
+    Score,
+    TileRanges,
+)
 from opdeck.core.fusion.intmath import IntLike, clamp, max_, min_
 from opdeck.core.fusion.masks import Residual
 

@@ -16,7 +16,8 @@ import numpy as np
 import numpy.typing as npt
 
 from opdeck.core.errors import ArgumentError
-from opdeck.core.fusion.base import AttentionFusion, BandMask, Extent, Int32Leaf, TensorLeaf, tensor_leaf
+from opdeck.core.fusion.attention import AttentionFusion, BandMask, Extent
+from opdeck.core.fusion.base import Int32Leaf, TensorLeaf, tensor_leaf
 from opdeck.core.fusion.intmath import IntLike, broadcast_index, clamp, max_, min_
 
 

@@ -16,16 +16,8 @@ import numpy.typing as npt
 
 from opdeck.core import dtypes
 from opdeck.core.errors import ArgumentError, ArgumentTypeError
-from opdeck.core.fusion.base import (
-    AttentionFusion,
-    Coords,
-    Extent,
-    Float32Leaf,
-    LeafKind,
-    Score,
-    TensorLeaf,
-    tensor_leaf,
-)
+from opdeck.core.fusion.attention import AttentionFusion, Coords, Extent, Score
+from opdeck.core.fusion.base import Float32Leaf, LeafKind, TensorLeaf, tensor_leaf
 from opdeck.core.fusion.floatmath import abs_, tanh, to_float
 from opdeck.core.fusion.intmath import IntLike, broadcast_index, min_
 

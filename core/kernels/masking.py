@@ -14,7 +14,7 @@ import cutlass
 import cutlass.cute as cute
 from cutlass import Boolean, Float32, Int32, Uint32
 
-from opdeck.core.fusion.base import AttentionFusion, Coords, IntervalMask, Mask
+from opdeck.core.fusion.attention import AttentionFusion, Coords, IntervalMask, Mask
 from opdeck.core.fusion.intmath import clamp, is_static_zero
 from opdeck.core.fusion.scores import TensorScore
 

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import cutlass.cute as cute
 from cutlass import Float32
 
-from opdeck.core.fusion.base import AttentionFusion
+from opdeck.core.fusion.attention import AttentionFusion
 from opdeck.plugins.fmha_fwd.sm100.sequences import is_given
 from opdeck.plugins.fmha_fwd.sm100.work import Work
 

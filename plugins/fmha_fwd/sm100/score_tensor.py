@@ -24,7 +24,7 @@ from cutlass.utils import SmemAllocator
 from cutlass.utils import blackwell_helpers as sm100_utils
 
 from opdeck.core.fusion import AttentionFusion, TensorScore
-from opdeck.core.fusion.base import Coords
+from opdeck.core.fusion.attention import Coords
 from opdeck.core.fusion.intmath import broadcast_index, max_
 from opdeck.core.kernels.pipelines import Slot
 from opdeck.core.kernels.registers import compute_here

@@ -21,7 +21,7 @@ import cutlass
 import cutlass.cute as cute
 from cutlass import Float32, Int32
 
-from opdeck.core.fusion.base import Coords
+from opdeck.core.fusion.attention import Coords
 from opdeck.core.kernels.masking import apply_mask, apply_scores
 from opdeck.core.kernels.pipelines import lane_slot, tmem_after_wait, tmem_before_signal
 from opdeck.core.kernels.tmem_tile import RowChunks, RowChunksWithMax
