@@ -17,7 +17,9 @@ from opdeck.core.fusion.attention import (
     TileRanges,
 )
 from opdeck.core.fusion.base import Float32Leaf, Fusion, Int32Leaf, Leaf, LeafKind, TensorLeaf, tensor_leaf
+from opdeck.core.fusion.blocks import BlockSparse, block_sparse
 from opdeck.core.fusion.check import check_tile_ranges
+from opdeck.core.fusion.functions import mask_mod, score_mod
 from opdeck.core.fusion.masks import Align, Causal, Document, PrefixLM, Residual, Window
 from opdeck.core.fusion.scores import Alibi, Bias, Sink, Softcap, TensorScore
 
@@ -28,6 +30,7 @@ __all__ = [
     "AttentionFusion",
     "BandMask",
     "Bias",
+    "BlockSparse",
     "Causal",
     "Coords",
     "Document",
@@ -53,6 +56,9 @@ __all__ = [
     "Tile",
     "TileRanges",
     "Window",
+    "block_sparse",
     "check_tile_ranges",
+    "mask_mod",
+    "score_mod",
     "tensor_leaf",
 ]

@@ -54,7 +54,7 @@ def tensor_leaf(
     dims: what its extents must be, each a field of Extent, a number, or one of those or 1: ("batch|1", "num_heads").
     Then rank need not be given. Extents of which nothing is said are not checked, nor are any in C.
     dtype_field: the static field that holds the dtype, where it is not the same for every instance.
-    align_bytes: of a tensor that TMA loads, 16: of its data and of every stride but the last, which must be 1.
+    align_bytes: of the tensor's data and of every stride but the last, which must then be 1; 16 for TMA.
     """
     rank = len(dims) if rank is None else rank
     return dataclasses.field(
@@ -146,6 +146,19 @@ def _field_spec(cls: type, field: dataclasses.Field[Any], hint: Any) -> FieldSpe
 _SCALAR_DTYPES = {LeafKind.INT32: "int32", LeafKind.FLOAT32: "fp32"}
 
 
+class StaticValue:
+    """A static value of a type of its own: what static_text spells says all that there is to it."""
+
+    def __init__(self, text: str) -> None:
+        self.text = text
+
+    def __eq__(self, other: object) -> bool:
+        return type(other) is type(self) and self.text == other.text
+
+    def __hash__(self) -> int:
+        return hash(self.text)
+
+
 def static_text(value: object, argument: str = "static field") -> str:
     """A static value as canonical names spell it.
 
@@ -155,6 +168,8 @@ def static_text(value: object, argument: str = "static field") -> str:
         return "none"
     if isinstance(value, enum.Enum):
         return static_text(value.value, argument)
+    if isinstance(value, StaticValue):
+        return value.text
     if isinstance(value, (bool, int, str)):
         return str(value).lower() if isinstance(value, bool) else str(value)
     raise ArgumentTypeError(argument, type(value).__qualname__, "an int, bool, enum, str or None")

@@ -26,20 +26,26 @@ def check_tile_ranges(
     visible = np.broadcast_to(mask.visible(Coords(*where, q, k, sq, sk)), (sq, sk))
     for q_block in range(ceil_div(sq, tile[0])):
         ranges = TileRanges(*(int(edge) for edge in mask.tile_ranges(q_block, tile, sq, sk)))
-        want = _broken_promise(ranges, visible[q_block * tile[0] : (q_block + 1) * tile[0]], tile[1])
+        k_tiles = [int(mask.k_tile(q_block, position)) for position in range(max(0, ranges.begin), ranges.end)]
+        want = _broken_promise(ranges, k_tiles, visible[q_block * tile[0] : (q_block + 1) * tile[0]], tile[1])
         if want is not None:
             raise ArgumentError(
                 f"{fusion.canonical_name}.tile_ranges of q_block {q_block}, sq {sq}, sk {sk}", ranges, want
             )
 
 
-def _broken_promise(ranges: TileRanges, visible: np.ndarray, tile_n: int) -> str | None:
-    """What the ranges of a block do not keep; None when they are right. visible: the block's rows of S."""
+def _broken_promise(ranges: TileRanges, k_tiles: list[int], visible: np.ndarray, tile_n: int) -> str | None:
+    """What the ranges of a block do not keep; None when they are right. k_tiles: those at the positions [begin, end);
+    visible: the block's rows of S."""
     begin, full_begin, full_end, end = ranges
     num_tiles = ceil_div(visible.shape[1], tile_n)
     if not 0 <= begin <= full_begin <= full_end <= end <= num_tiles:
         return f"0 <= begin <= full_begin <= full_end <= end <= {num_tiles}"
-    if visible[:, : begin * tile_n].any() or visible[:, end * tile_n :].any():
+    if len(set(k_tiles)) < len(k_tiles) or not set(k_tiles) <= set(range(num_tiles)):
+        return f"each K tile once, of 0..{num_tiles - 1}; got tiles {k_tiles}"
+    columns = [visible[:, tile * tile_n : (tile + 1) * tile_n] for tile in range(num_tiles)]
+    if any(columns[tile].any() for tile in set(range(num_tiles)) - set(k_tiles)):
         return "every tile with a visible key in [begin, end)"
-    is_whole = full_end * tile_n <= visible.shape[1] and visible[:, full_begin * tile_n : full_end * tile_n].all()
-    return None if full_begin == full_end or is_whole else "only tiles of visible keys in [full_begin, full_end)"
+    whole = k_tiles[full_begin - begin : full_end - begin]
+    is_whole = all(columns[tile].all() and columns[tile].shape[1] == tile_n for tile in whole)
+    return None if is_whole else "only tiles of visible keys in [full_begin, full_end)"

@@ -24,6 +24,7 @@ from opdeck.core.fusion.attention import (
     Score,
     TileRanges,
 )
+from opdeck.core.fusion.blocks import BlockSparse
 from opdeck.core.fusion.intmath import IntLike, clamp, max_, min_
 from opdeck.core.fusion.masks import Residual
 
@@ -139,11 +140,19 @@ def combine(left: AttentionFusion, right: AttentionFusion) -> AttentionFusion:
 
 
 def intersect(left: Mask, right: Mask) -> Mask:
-    """left & right in the cheapest form: Residual is what every mask includes, so it adds nothing."""
+    """left & right in the cheapest form: Residual is what every mask includes, so it adds nothing.
+
+    Raises: ArgumentError when both leave out tiles by lists.
+    """
     if right == Residual():
         return left
     if left == Residual():
         return right
+    sparse = [mask for mask in (left, right) if isinstance(mask, BlockSparse)]
+    if len(sparse) > 1:
+        raise ArgumentError("fusion", "two block-sparse masks", "one, of the masks joined: block_sparse(a & b, extent)")
+    if sparse:
+        return sparse[0].intersected(left if sparse[0] is right else right)
     if isinstance(left, BandMask) and isinstance(right, BandMask):
         return BandMaskAnd(left, right)
     if isinstance(left, IntervalMask) and isinstance(right, IntervalMask):

@@ -34,7 +34,7 @@ def identity(fusion: Fusion) -> str:
 
 def _tokens(fusion: Fusion) -> Iterator[str]:
     cls = type(fusion)
-    yield from _distribution(cls.__module__.partition(".")[0])
+    yield from distribution(cls.__module__.partition(".")[0])
     yield f"{cls.__module__}:{cls.__qualname__}"
     for base in cls.__mro__:
         if base is not Fusion and issubclass(base, Fusion):
@@ -47,7 +47,7 @@ def _tokens(fusion: Fusion) -> Iterator[str]:
 
 
 @functools.cache
-def _distribution(top_level: str) -> tuple[str, ...]:
+def distribution(top_level: str) -> tuple[str, ...]:
     """Name and version of the installed distributions that offer a top-level module; none for a loose file."""
     names = importlib.metadata.packages_distributions().get(top_level, [])
     return tuple(f"{name}=={importlib.metadata.version(name)}" for name in sorted(set(names)))

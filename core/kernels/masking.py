@@ -15,6 +15,7 @@ import cutlass.cute as cute
 from cutlass import Boolean, Float32, Int32, Uint32
 
 from opdeck.core.fusion.attention import AttentionFusion, Coords, IntervalMask, Mask
+from opdeck.core.fusion.functions import ScoreFunction
 from opdeck.core.fusion.intmath import clamp, is_static_zero
 from opdeck.core.fusion.scores import TensorScore
 
@@ -35,6 +36,11 @@ def apply_scores(
     for score in fusion.scores:
         if cutlass.const_expr(isinstance(score, TensorScore)):
             with_tensor(score, scores, coords)
+        elif cutlass.const_expr(isinstance(score, ScoreFunction)):
+            for first in cutlass.range_constexpr(0, cute.size(scores), WORD_BITS):
+                some = cute.make_tensor(scores.iterator + first, cute.make_layout(WORD_BITS))
+                if coords.k + first < coords.sk:  # a branch, as in apply_mask
+                    score.apply_score(some, coords._replace(k=coords.k + first))
         else:
             score.apply_score(scores, coords)
 
@@ -52,8 +58,14 @@ def apply_mask(mask: Mask, scores: cute.Tensor, coords: Coords) -> None:
             for bit in cutlass.range_constexpr(WORD_BITS):
                 hide_unless(scores, first + bit, (word & Uint32(1 << bit)) != 0)
     else:
-        for idx in cutlass.range_constexpr(cute.size(scores)):
-            hide_unless(scores, idx, mask.visible(coords._replace(k=coords.k + idx)))
+        for first in cutlass.range_constexpr(0, cute.size(scores), WORD_BITS):
+            some = cute.make_tensor(scores.iterator + first, cute.make_layout(WORD_BITS))
+            # The branch also keeps ptxas from deciding about all keys at once, for which it lacks registers.
+            if coords.k + first < coords.sk:
+                for idx in cutlass.range_constexpr(WORD_BITS):
+                    hide_unless(some, idx, mask.visible(coords._replace(k=coords.k + first + idx)))
+            else:
+                some.fill(-Float32.inf)
 
 
 def hide_unless(scores: cute.Tensor, idx: int, visible: Boolean) -> None:

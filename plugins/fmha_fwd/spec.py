@@ -16,7 +16,8 @@ from opdeck.core import arrays, dtypes
 from opdeck.core.arrays import TensorView
 from opdeck.core.errors import ArgumentError, ArgumentTypeError
 from opdeck.core.family import OutputSpec, Request
-from opdeck.core.fusion import AttentionFusion, Residual
+from opdeck.core.fusion import AttentionFusion, Residual, blocks
+from opdeck.core.fusion.intmath import ceil_div
 from opdeck.core.scalars import fp32_number
 from opdeck.core.schema import ArgSpec, FamilySchema, Product, Rule
 
@@ -112,7 +113,11 @@ def extents(fields: Mapping[str, int]) -> Mapping[str, int]:
     if fields["has.cu_seqlens_q"]:  # only the kernel knows how long each sequence is
         return {"batch": fields["num_offsets"] - 1, "num_heads": fields["hq"]}
     sizes = {"batch": fields["b"], "num_heads": fields["hq"], "sq": fields["sq"]}
-    return sizes if fields["has.block_table"] else sizes | {"sk": fields["sk"]}
+    if fields["has.block_table"]:
+        return sizes
+    q_tiles, k_tiles = (ceil_div(fields[name], blocks.TILE) for name in ("sq", "sk"))
+    q_tile_pairs = ceil_div(q_tiles, blocks.TILES_PER_LIST)
+    return sizes | {"sk": fields["sk"], "q_tiles": q_tiles, "k_tiles": k_tiles, "q_tile_pairs": q_tile_pairs}
 
 
 # What other libraries call our arguments.
@@ -143,6 +148,9 @@ _ALIASES: Mapping[str, str] = {
     "v_descale": "v_scale",
     "o_scale": "out_scale",
 }
+
+
+_MASK_HINT = "Causal(), score_mod(fn, aux), mask_mod(fn, aux), .. of opdeck.core.fusion"
 
 
 def call(
@@ -206,7 +214,12 @@ def call(
     for name in unknown:
         raise ArgumentTypeError(name, "an argument that fmha_fwd does not have", _ALIASES.get(name, "one that it has"))
     if mask is not None and not isinstance(mask, AttentionFusion):
-        raise ArgumentTypeError("mask", repr(mask), "None or a Fusion", "such as Causal() of opdeck.core.fusion")
+        raise ArgumentTypeError(
+            "mask",
+            repr(mask),
+            "None or a Fusion",
+            _MASK_HINT,
+        )
     if not isinstance(layout, str) or layout not in _LAYOUTS:
         raise ArgumentError("layout", repr(layout), "|".join(_LAYOUTS))
     is_packed, is_paged = cu_seqlens_q is not None, block_table is not None

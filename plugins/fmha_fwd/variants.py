@@ -12,7 +12,8 @@ from dataclasses import dataclass, field, replace
 
 from opdeck.core import dtypes
 from opdeck.core.arch import CPU, arch
-from opdeck.core.fusion import AttentionFusion, Causal, Fusion, Leaf, Mask, TensorScore
+from opdeck.core.fusion import AttentionFusion, BlockSparse, Causal, Fusion, Leaf, Mask, TensorScore
+from opdeck.core.fusion.functions import ScoreFunction
 from opdeck.core.schema import Rule, RuleOp
 from opdeck.core.variant import Variant, fusion_slug
 
@@ -32,11 +33,12 @@ class Kernel:
     """A kernel source: for which archs, with which types, with which config for each pair of head dims, and which
     fusions it can run.
 
-    score_config: what the config has instead for fusions that are more than a mask. tensor_config: what it has besides
-    for a score function with a tensor, which takes shared memory, at the head dims that can have one. default_dims:
-    those of the rows that packs hold unasked, by types. schedule: as ids say it, "" for one block a CTA.
-    prefer: as Variant has it, of rows without a fusion. dims_op: "eq",
-    or "le" where head dims may be smaller than the kernel's, which TMA fills up with zeros.
+    score_config: what the config has instead for fusions that are more than a mask; function_config: for those with a
+    user's function of scores, which may read tensors for every key; tensor_config: what it has besides for a score
+    function with a tensor, which takes shared memory, at the head dims that can have one. default_dims: those of the
+    rows that packs hold unasked, by types. schedule: as ids say it, "" for one block a CTA.
+    prefer: as Variant has it, of rows without a fusion. dims_op: "eq", or "le" where head dims may be smaller than the
+    kernel's, which TMA fills up with zeros.
     """
 
     factory: str
@@ -46,7 +48,9 @@ class Kernel:
     default_dims: Mapping[Types, tuple[Dims, ...]]
     accept: tuple[Rule, ...] = ()
     fusion_type: type[Fusion] = Fusion
+    refused_masks: tuple[type[Mask], ...] = ()
     score_config: Mapping[str, int | str] = field(default_factory=dict)
+    function_config: Mapping[str, int | str] = field(default_factory=dict)
     tensor_config: Mapping[Dims, Mapping[str, int]] = field(default_factory=dict)
     schedule: str = ""
     prefer: tuple[Rule, ...] = ()
@@ -125,6 +129,7 @@ _TENSOR_STAGES_8_BIT: Mapping[Dims, Mapping[str, int]] = {
     (192, 128): {"k_stages": 2, "v_stages": 2},
 }
 _TENSOR_REGS = {"softmax_regs": 200, "correction_regs": 80, "other_regs": 32}
+_FUNCTION_REGS = {"softmax_regs": 208, "correction_regs": 64, "other_regs": 32}
 
 
 @dataclass(frozen=True)
@@ -151,6 +156,7 @@ def _blackwell(arch_name: str, bits: _Bits) -> Kernel:
         default_dims=_BLACKWELL_DEFAULTS,
         accept=_WHOLE_TILE_PAGES,
         score_config=_SCORE_REGS,
+        function_config=_FUNCTION_REGS,
         tensor_config={dims: {**_TENSOR_REGS, **of_dims} for dims, of_dims in bits.tensor_stages.items()},
         dims_op="le",
     )
@@ -184,6 +190,7 @@ def _scheduled(kernel: Kernel, schedule: str) -> Kernel:
     )
 
 
+_NO_LENGTHS = tuple(Rule(f"has.{name}", "eq", (0,)) for name in LENGTHS)
 _INDIVIDUAL = [_blackwell(arch_name, bits) for bits in (_16_BITS, _8_BITS) for arch_name in _BLACKWELL_ARCHS]
 KERNELS = (
     *_INDIVIDUAL,
@@ -197,8 +204,9 @@ KERNELS = (
             (128, 128): {"tile_m": 128, "tile_n": 128, "kv_stages": 2, "producer_regs": 24, "consumer_regs": 240},
         },
         default_dims={types: ((64, 64), (128, 128)) for types in _TYPES_16_BIT},
-        accept=tuple(Rule(f"has.{name}", "eq", (0,)) for name in (*LENGTHS, *SCALES)),
+        accept=(*_NO_LENGTHS, *(Rule(f"has.{name}", "eq", (0,)) for name in SCALES)),
         fusion_type=Mask,
+        refused_masks=(BlockSparse,),
     ),
 )
 REFERENCE_FACTORY = "opdeck.plugins.fmha_fwd.reference:make"
@@ -221,6 +229,8 @@ def rows(fusions: Sequence[Fusion | None]) -> tuple[Variant, ...]:
 def _can_run(kernel: Kernel, dims: Dims, fusion: Fusion | None) -> bool:
     if fusion is None:
         return True
+    if isinstance(fusion, AttentionFusion) and isinstance(fusion.mask, kernel.refused_masks):
+        return False
     num_tensors = len(_tensor_leaves(fusion))
     return isinstance(fusion, kernel.fusion_type) and num_tensors <= (dims in kernel.tensor_config)
 
@@ -235,6 +245,8 @@ def _config(kernel: Kernel, dims: Dims, fusion: Fusion | None) -> dict[str, int 
     config = {"d_qk": dims[0], "d_v": dims[1], **kernel.config_by_dims[dims]}
     if fusion is not None and not isinstance(fusion, Mask):
         config |= kernel.score_config
+    if isinstance(fusion, AttentionFusion) and any(isinstance(score, ScoreFunction) for score in fusion.scores):
+        config |= kernel.function_config
     for leaf in _tensor_leaves(fusion) if fusion is not None else ():
         config |= {**kernel.tensor_config[dims], "score_tensor_bytes": dtypes.dtype(leaf.dtype).bits // 8}
     return config
@@ -259,6 +271,7 @@ def _compiled_row(kernel: Kernel, arch_name: str, types: Types, dims: Dims, fusi
             # O is stored 16 bytes at a time.
             Rule("dv", "multiple_of", (128 // dtypes.dtype(out_dtype).bits,)),
             *kernel.accept,
+            *(_NO_LENGTHS if isinstance(fusion, AttentionFusion) and isinstance(fusion.mask, BlockSparse) else ()),
         ),
         config=_config(kernel, dims, fusion),
         factory=kernel.factory,

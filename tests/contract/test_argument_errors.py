@@ -252,7 +252,7 @@ WRONG: list[tuple[dict[str, Any] | Callable[[], dict[str, Any]], type[OpdeckErro
     ({"mask": Sink(np.zeros(5, np.float32))}, ArgumentError, "sink.logits: got 5 in dim 0 of shape (5,)"),
     ({"mask": Softcap("50")}, ArgumentTypeError, "softcap.cap: got '50', want a number"),
     ({"mask": BuiltInWindow(1.5, 0)}, ArgumentTypeError, "window.left: got 1.5, want an int"),
-    ({"mask": "causal"}, ArgumentTypeError, "mask: got 'causal', want None or a Fusion (such as Causal()"),
+    ({"mask": "causal"}, ArgumentTypeError, "mask: got 'causal', want None or a Fusion (Causal(), score_mod(fn, aux)"),
     ({"mask": True}, ArgumentTypeError, "mask: got True, want None or a Fusion"),
     ({"layout": "sbhd"}, ArgumentError, "layout: got 'sbhd', want bshd|bhsd"),
     ({"device": "cuda"}, ArgumentError, "device: got 'cuda', want cuda:N|"),

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
 from math import inf
+from typing import Any
 
 import numpy as np
 import pytest
@@ -16,7 +17,23 @@ import pytest
 from opdeck.core import dtypes, registry
 from opdeck.core.devices import Device, open_device
 from opdeck.core.errors import ArgumentError, Unsupported
-from opdeck.core.fusion import Alibi, Bias, Causal, Document, Extent, Fusion, LeafKind, PrefixLM, Sink, Softcap, Window
+from opdeck.core.fusion import (
+    Alibi,
+    Bias,
+    Causal,
+    Coords,
+    Document,
+    Extent,
+    Fusion,
+    LeafKind,
+    PrefixLM,
+    Sink,
+    Softcap,
+    Window,
+    block_sparse,
+    mask_mod,
+    score_mod,
+)
 from opdeck.core.fusion.scores import padded_rows
 from opdeck.core.verify import compare
 from opdeck.plugins.fmha_fwd import cases, reference
@@ -52,6 +69,20 @@ PACKED_LENGTHS = Lengths(q=(130, 0, 200, 1), k=(257, 70, 0, 140))
 PACKED = Shape(1, 2, 1, 340, 470, 64)
 
 
+TABLE = np.random.default_rng(4).standard_normal((4, 600)).astype(np.float32)
+SPARSE, SPARSE_EXTENT = Shape(1, 2, 1, 700, 1000, 64), Extent(1, 2, 700, 1000)
+
+
+def checkers(at: Coords) -> Any:
+    """Tiles by turns, not the same for both heads; and a column of tiles that all see in part."""
+    return ((((at.q >> 7) ^ (at.k >> 7) ^ at.head) & 1) == 0) | (at.k < 64)
+
+
+LONG = Shape(1, 1, 1, 256, 1000, 64)
+# The second query tile's first K tile is one that comes behind the first one's last.
+FAR_APART = np.repeat(np.array([[[0, 400], [600, 1000]]], np.int32), 128, axis=1)
+
+
 def biases(dtype: str, shape: Shape) -> list[np.ndarray]:
     """Values of each broadcasting, among them -inf, for a whole row too."""
     b, h, sq, sk = shape.b, shape.hq, shape.sq, shape.sk
@@ -73,8 +104,34 @@ KERNELS = {
     "prefix_lm": Kernel("sm_100a", FP16, "fp16", (PrefixLM(LEAF), PrefixLM(np.array([-5, 10000], np.int32)))),
     "prefix_lm_and_alibi": Kernel("sm_103a", BF16, "bf16", (Alibi(LEAF) & PrefixLM(LEAF),)),
     "document": Kernel("sm_100a", FP16, "fp16", (Document(LEAF), Document(np.zeros((1, 200, 2), np.int32)))),
+    "documents_far_apart": Kernel("sm_103a", LONG, "fp16", (Document(FAR_APART),)),
     "document_and_softcap": Kernel("sm_103a", BF16, "bf16", (Softcap(3.0) & Document(LEAF) & Causal(),)),
     "scores_in_order": Kernel("sm_100a", FP16, "fp16", SCORES_IN_ORDER),
+    "score_mod": Kernel(
+        "sm_103a",
+        FP16,
+        "fp16",
+        tuple(
+            score_mod(lambda score, at, table, gain: score + gain * table[at.head, at.q - at.k + at.sk], (TABLE, gain))
+            for gain in (0.5, -1.0)
+        ),
+    ),
+    "mask_mod": Kernel(
+        "sm_100a",
+        BF16,
+        "bf16",
+        tuple(
+            mask_mod(lambda at, width: (at.q + at.head + at.sk - at.k) % 4 < width, (width,)) & Sink(LEAF)
+            for width in (3, 0)
+        ),
+    ),
+    "block_sparse": Kernel("sm_100a", SPARSE, "fp16", (block_sparse(mask_mod(checkers), SPARSE_EXTENT),)),
+    "block_sparse_and_scores": Kernel(
+        "sm_103a",
+        SPARSE,
+        "bf16",
+        (Alibi(LEAF) & block_sparse(Window(60, 90), SPARSE_EXTENT._replace(num_heads=1)) & Causal(),),
+    ),
     "bias": Kernel("sm_100a", BF16, "bf16", tuple(Bias(values) & Causal() for values in biases("fp32", BF16))),
     "bias_among_scores": Kernel(
         "sm_103a",
@@ -146,6 +203,17 @@ def test_hopper_says_that_it_has_no_score_functions() -> None:
     inputs = cases.make_inputs(Case(FP16, None, "fp16"), seed=5)
     with pytest.raises(Unsupported, match=r"fmha_fwd on sm_90a fusion=softcap .*: none of"):
         registry.get("fmha_fwd")(inputs.q, inputs.k, inputs.v, mask=Softcap(), device="emulator:sm_90a")
+
+
+def test_lists_of_tiles_are_for_the_sizes_that_they_were_made_for() -> None:
+    """Other sizes are refused; packed sequences and used lengths have no kernel."""
+    mask = block_sparse(Window(60, 90), SPARSE_EXTENT)
+    operator, inputs = registry.get("fmha_fwd"), cases.make_inputs(Case(FP16, None, "fp16"), seed=5)
+    with pytest.raises(ArgumentError, match=r"block_sparse\.tiles: got 2 in dim 1 .* want num_heads = 4"):
+        operator(inputs.q[:1], inputs.k[:1], inputs.v[:1], mask=mask, device="emulator:sm_100a")
+    inputs = cases.make_inputs(Case(SPARSE, None, "fp16", lengths=Lengths(used_k=(900,))), seed=5)
+    with pytest.raises(Unsupported, match="none of"):
+        operator(**inputs.arguments(), mask=mask, device="emulator:sm_100a")
 
 
 def test_two_biases_are_refused() -> None:

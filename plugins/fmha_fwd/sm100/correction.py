@@ -56,9 +56,8 @@ class CorrectionRole:
         first = work.tile_range(self.fusion, self.config, 0)
         second = work.tile_range(self.fusion, self.config, 1)
         begin, end = span(first, second)
-        self.skip_first(0, first, uses.first)
-        self.skip_first(1, second, uses.second)
-        for tile in cutlass.range(begin + 1, end, unroll=1):
+        # In the order of the mma warp, which may be far into one query tile's K tiles when the other's first one comes.
+        for tile in cutlass.range(begin, end, unroll=1):
             self.follow(0, first, tile, uses.first)
             self.follow(1, second, tile, uses.second)
         for tile_idx in cutlass.range(NUM_Q_TILES, unroll=1):
@@ -66,15 +65,11 @@ class CorrectionRole:
         return uses.after(first, second)
 
     @cute.jit
-    def skip_first(self, tile_idx: int, tiles: TileRange, uses: LaneUses) -> None:
-        """Takes the factor of a query tile's first K tile, which finds no O to rescale."""
-        if tiles.count > 0:
+    def follow(self, tile_idx: int, tiles: TileRange, tile: Int32, uses: LaneUses) -> None:
+        """Takes the factor of K tile `tile`, if the query tile visits it. That of its first finds no O to rescale."""
+        if tile == tiles.begin and tile < tiles.end:
             self.receive(tile_idx, uses.stats)
             self.release(tile_idx, uses.stats)
-
-    @cute.jit
-    def follow(self, tile_idx: int, tiles: TileRange, tile: Int32, uses: LaneUses) -> None:
-        """Takes the factor of K tile `tile`, if the query tile visits it, not as its first."""
         if tile > tiles.begin and tile < tiles.end:
             self.rescale(tile_idx, tile - tiles.begin, uses)
 

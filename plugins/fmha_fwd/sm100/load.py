@@ -84,14 +84,14 @@ class LoadRole:
 
     @cute.jit
     def load_k(self, work: Work, tile: Int32, use: Int32) -> None:
-        batch, in_batch = self.port.k_tile(work, tile)
+        batch, in_batch = self.port.k_tile(work, self.fusion.k_tile(work.q_tile(0), tile))
         source = self.port.k.gmem[None, None, None, in_batch, 0, work.kv_head, batch]
         slot = ring_slot(self.config.k_stages, use).producer
         self.copy(self.port.k, source, self.port.k_edge, slot)
 
     @cute.jit
     def load_v(self, work: Work, tile: Int32, use: Int32, cut_use: Int32) -> None:
-        batch, in_batch = self.port.k_tile(work, tile)
+        batch, in_batch = self.port.k_tile(work, self.fusion.k_tile(work.q_tile(0), tile))
         source = self.port.v.gmem[None, None, None, work.v_block, in_batch, work.kv_head, batch]
         slot = ring_slot(self.config.v_stages, use).producer
         if tile == self.port.cut_tile:

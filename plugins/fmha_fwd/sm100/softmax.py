@@ -94,7 +94,7 @@ class SoftmaxRole:
             full_end = cutlass.select_(side == 0, Int32(tiles.full_end), Int32(tiles.full_begin))
             for tile in cutlass.range(masked_begin, masked_end, unroll=1):
                 use = TileUse.of(uses, tile - tiles.begin)
-                coords = Coords(work.seq, work.head, q, tile * self.config.tile_n, work.sq, work.sk)
+                coords = Coords(work.seq, work.head, q, self.first_key(work, tile), work.sq, work.sk)
                 scores = self.load_scores(use)
                 if cutlass.const_expr(self.fusion.scores):
                     self.apply_scores(scores, coords, scales, use)
@@ -104,13 +104,16 @@ class SoftmaxRole:
                 row_max, row_sum = self.finish(scores, max_of(scores), (row_max, row_sum), use, exp2)
             for tile in cutlass.range(tiles.full_begin, full_end, unroll=1):
                 use = TileUse.of(uses, tile - tiles.begin)
-                coords = Coords(work.seq, work.head, q, tile * self.config.tile_n, work.sq, work.sk)
+                coords = Coords(work.seq, work.head, q, self.first_key(work, tile), work.sq, work.sk)
                 scores, tile_max = self.load_full_tile(use, coords, scales)
                 is_finite = all(score.is_finite for score in self.fusion.scores)
                 exp2 = Exp2(scales.log2, self.config.exp2_poly_elems if is_finite else 0)
                 row_max, row_sum = self.finish(scores, tile_max, (row_max, row_sum), use, exp2)
         self.send_stats(TileUse.of(uses, tiles.count), (row_sum, row_max))
         return uses.after(tiles)
+
+    def first_key(self, work: Work, tile: Int32) -> Int32:
+        return self.fusion.k_tile(work.q_tile(self.port.tile_idx), tile) * self.config.tile_n
 
     def start(self, scales: ScoreScales) -> tuple[Float32, Float32]:
         """(row_max, row_sum) before the first key: those of the sink, which is like a key seen before all others."""
