@@ -17,6 +17,7 @@ from typing import Any, ClassVar
 import numpy as np
 import numpy.typing as npt
 
+from opdeck.core.errors import ArgumentError
 from opdeck.core.fusion.attention import AttentionFusion, Coords, Extent, Mask, TileRanges
 from opdeck.core.fusion.base import Int32Leaf, TensorLeaf, tensor_leaf
 from opdeck.core.fusion.intmath import IntLike, broadcast_index, ceil_div, clamp, floor_div
@@ -84,6 +85,8 @@ class _BlocksOfHead(Mask):
         return self.inner.visible(coords)
 
     def tile_ranges(self, q_block: IntLike, tile: tuple[int, int], sq: IntLike, sk: IntLike) -> TileRanges:
+        if tuple(tile) != (TILE, TILE):
+            raise ArgumentError(f"tile of {self.name}", tuple(tile), f"({TILE}, {TILE})")
         row = broadcast_index(q_block, self.ranges.shape[2])  # of a pair the second may lie past the last query
         begin, full_begin, full_end, end = (self.ranges[self.batch, self.head, row, idx] for idx in range(4))
         # Whatever the tensor holds, a kernel ends.

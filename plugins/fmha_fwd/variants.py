@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 
 from opdeck.core import dtypes
 from opdeck.core.arch import CPU, arch
-from opdeck.core.fusion import AttentionFusion, BlockSparse, Causal, Fusion, Leaf, Mask, TensorScore
+from opdeck.core.fusion import AttentionFusion, BlockSparse, Causal, Fusion, Leaf, Mask, TensorScore, blocks
 from opdeck.core.fusion.functions import ScoreFunction
 from opdeck.core.schema import Rule, RuleOp
 from opdeck.core.variant import Variant, fusion_slug
@@ -229,8 +229,10 @@ def rows(fusions: Sequence[Fusion | None]) -> tuple[Variant, ...]:
 def _can_run(kernel: Kernel, dims: Dims, fusion: Fusion | None) -> bool:
     if fusion is None:
         return True
-    if isinstance(fusion, AttentionFusion) and isinstance(fusion.mask, kernel.refused_masks):
-        return False
+    if isinstance(fusion, AttentionFusion) and isinstance(fusion.mask, BlockSparse):
+        config = kernel.config_by_dims[dims]
+        if BlockSparse in kernel.refused_masks or (config["tile_m"], config["tile_n"]) != (blocks.TILE, blocks.TILE):
+            return False
     num_tensors = len(_tensor_leaves(fusion))
     return isinstance(fusion, kernel.fusion_type) and num_tensors <= (dims in kernel.tensor_config)
 

@@ -214,6 +214,9 @@ def test_lists_of_tiles_are_for_the_sizes_that_they_were_made_for() -> None:
     inputs = cases.make_inputs(Case(SPARSE, None, "fp16", lengths=Lengths(used_k=(900,))), seed=5)
     with pytest.raises(Unsupported, match="none of"):
         operator(**inputs.arguments(), mask=mask, device="emulator:sm_100a")
+    inputs = cases.make_inputs(Case(replace(SPARSE, d=256), None, "fp16"), seed=5)
+    with pytest.raises(Unsupported, match="none of"):  # its K tiles are of 64 keys
+        operator(**inputs.arguments(), mask=mask, device="emulator:sm_100a")
 
 
 def test_two_biases_are_refused() -> None:
