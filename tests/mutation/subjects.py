@@ -8,19 +8,25 @@ instruction: rings of buffers wrap around, last tiles are ragged, rows of the ru
 from __future__ import annotations
 
 import functools
+from collections.abc import Callable
 from dataclasses import dataclass, replace
-from math import inf
 
 import numpy as np
 
-from opdeck.core import dtypes, registry
+from opdeck.core import registry
 from opdeck.core.devices import Device
-from opdeck.core.fusion import Fusion
+from opdeck.core.fusion import AttentionFusion, Bias
 from opdeck.core.mutation.gate import Problem, Result
+from opdeck.core.mx import exact_values
+from opdeck.core.operator import Operator
 from opdeck.core.variant import Variant, fusion_key
 from opdeck.core.verify import compare
 from opdeck.plugins.fmha_fwd import case_table, cases, reference
-from opdeck.plugins.fmha_fwd.cases import Case, Inputs, Shape, Values
+from opdeck.plugins.fmha_fwd.cases import Case, Inputs, Scheduling, Shape, Values
+from opdeck.plugins.mx_gemm import cases as mx_cases
+from opdeck.plugins.mx_gemm import plugin as mx_plugin
+from opdeck.plugins.mx_gemm import reference as mx_reference
+from opdeck.plugins.mx_gemm import variants as mx_variants
 
 
 @dataclass(frozen=True)
@@ -31,12 +37,14 @@ class Subject:
     problems: tuple[Problem, ...]
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)  # a fusion may have an array, which has no hash
 class FmhaProblem:
-    """A case of fmha_fwd. max_grows: with each K tile the maximum of every row grows so much that O is rescaled."""
+    """A case of fmha_fwd, run on one of its kernels. max_grows: with each K tile the maximum of every row grows so much
+    that O is rescaled."""
 
     case: Case
     max_grows: bool
+    variant_id: str
 
     def inputs(self) -> Inputs:
         inputs = cases.make_inputs(self.case, seed=7)
@@ -48,14 +56,11 @@ class FmhaProblem:
 
     def run(self, device: Device) -> Result:
         inputs = self.inputs()
-        registry.get("fmha_fwd")(
-            inputs.q, inputs.k, inputs.v, mask=self.case.fusion, out=inputs.o, lse=inputs.lse, device=device
-        )
-        tolerance = dtypes.dtype(self.case.dtype).tolerance
-        assert tolerance is not None
-        want_o, want_lse = oracle(self)
-        limits = (("O", inputs.o, want_o, tolerance), ("LSE", inputs.lse, want_lse, replace(tolerance, relative=inf)))
-        wrong = [name for name, got, want, limit in limits if not compare(got, want).within(limit)]
+        where = {"device": device, "variant": self.variant_id, "max_ctas": self.case.scheduling.max_ctas}
+        registry.get("fmha_fwd")(**inputs.arguments(), mask=self.case.fusion, **where)
+        results = (("O", inputs.o), ("LSE", inputs.lse))
+        judged = zip(results, oracle(self), self.case.tolerances, strict=True)
+        wrong = [name for (name, got), want, limit in judged if not compare(got, want).within(limit)]
         return Result(inputs.o.tobytes() + inputs.lse.tobytes(), " and ".join(wrong))
 
 
@@ -65,7 +70,31 @@ def oracle(problem: FmhaProblem) -> tuple[np.ndarray, np.ndarray]:
     return reference.forward(inputs.q, inputs.k, inputs.v, case.fusion, softmax_scale=case.shape.d**-0.5)
 
 
+@functools.cache
+def mx_operator(tile: str) -> Operator:
+    """mx_gemm by one tile, for problems of any size."""
+    return Operator(replace(mx_plugin.MX_GEMM, rows=functools.partial(mx_variants.rows_on_tile, tile)))
+
+
+@dataclass(frozen=True)
+class MxProblem:
+    """A case of mx_gemm, which names its tile."""
+
+    case: mx_cases.Case
+
+    def run(self, device: Device) -> Result:
+        inputs = mx_cases.make_inputs(self.case, seed=7)
+        scalars = {"alpha": inputs.alpha, "beta": inputs.beta, "max_ctas": self.case.max_ctas}
+        mx_operator(self.case.tile)(inputs.a, inputs.b, **inputs.terms, **scalars, out=inputs.d, device=device)
+        a, b = exact_values(inputs.a), exact_values(inputs.b)
+        epilogue = mx_reference.Epilogue(inputs.alpha, inputs.beta, inputs.terms.get("c"), inputs.terms.get("bias"))
+        bounds = mx_reference.error_bounds(a, b, epilogue, inputs.d)
+        is_right = np.abs(inputs.d.astype(np.float64) - mx_reference.gemm(a, b, epilogue)) <= bounds  # NaN is not
+        return Result(inputs.d.tobytes(), "" if is_right.all() else "D")
+
+
 ROWS_PER_K_TILE = 128
+DTYPE = "bf16"
 
 # (B, Hq, Hk, Sq, Sk), values, whether the maximum grows.
 FMHA_FWD = (
@@ -74,32 +103,80 @@ FMHA_FWD = (
     ((2, 1, 1, 1, 1), Values.NORMAL, False),
 )
 FMHA_FWD_MASKED = (((1, 1, 1, 400, 140), Values.NORMAL, False),)  # rows and tiles that see no key
+FMHA_FWD_BLOCKS = (((2, 3, 1, 130, 150), Values.NORMAL, False),)  # more blocks for a CTA than its queue has stages
 
 
-def fmha_fwd(
-    arch: str, d: int, fusion: Fusion | None = None, dtype: str = "bf16", schedule: str = "individual"
-) -> Subject:
+INDIVIDUAL = Scheduling()
+FusionOf = Callable[[Shape], AttentionFusion | None]
+"""The fusion of a problem, which may have a tensor of its size."""
+
+
+def causal(_: Shape) -> AttentionFusion:
+    return case_table.BOTTOM_RIGHT
+
+
+def no_fusion(_: Shape) -> None:
+    return None
+
+
+def biased(shape: Shape) -> AttentionFusion:
+    pitch_elems = -(-shape.sk // BIAS_PITCH_ELEMS) * BIAS_PITCH_ELEMS
+    values = np.random.default_rng(7).standard_normal((1, shape.hq, shape.sq, pitch_elems), np.float32)
+    return Bias(values[..., : shape.sk])
+
+
+BIAS_PITCH_ELEMS = 4  # 16 bytes of fp32
+
+
+def fmha_fwd(arch: str, d: int, fusion_of: FusionOf = no_fusion, scheduling: Scheduling = INDIVIDUAL) -> Subject:
+    shapes = FMHA_FWD if fusion_of is no_fusion else (*FMHA_FWD, *FMHA_FWD_MASKED)
+    shapes = shapes if scheduling is INDIVIDUAL else (*shapes, *FMHA_FWD_BLOCKS)
+    fusion = fusion_of(Shape(*shapes[0][0], d))
     (variant,) = (
         row
-        for row in registry.variants("fmha_fwd", arch)
-        if row.dtype == dtype
-        and row.config["d_qk"] == d
-        and row.config.get("schedule", schedule) == schedule
+        for row in registry.get("fmha_fwd").variants((fusion,))
+        if (row.arch, row.dtype) == (arch, DTYPE)
+        and (row.config["d_qk"], row.config["d_v"]) == (d, d)
+        and row.config.get("schedule", "individual") == scheduling.name
         and fusion_key(row.fusion) == fusion_key(fusion)
     )
     problems = []
-    for (b, hq, hk, sq, sk), values, max_grows in FMHA_FWD if fusion is None else (*FMHA_FWD, *FMHA_FWD_MASKED):
-        case = Case(Shape(b, hq, hk, sq, sk, d), fusion, dtype, values=values)
-        problems.append(Problem(f"{case.shape}", FmhaProblem(case, max_grows).run))
+    for dims, values, max_grows in shapes:
+        shape = Shape(*dims, d)
+        case = Case(shape, fusion_of(shape), DTYPE, values=values, scheduling=scheduling)
+        problems.append(Problem(f"{shape}", FmhaProblem(case, max_grows, variant.id).run))
     return Subject(variant, tuple(problems))
 
 
+# More stages of K than the ring has, ragged ends, more tiles than CTAs; C and a bias.
+MX_GEMM = (
+    (mx_cases.Shape(136, 264, 1056), ()),
+    (mx_cases.Shape(8, 8, 32, 2), ("c", "bias")),
+)
+
+
+def mx_gemm(arch: str, formats: tuple[str, str], tile: str) -> Subject:
+    found = [mx_cases.Case(shape, formats, terms=terms, max_ctas=MX_MAX_CTAS, tile=tile) for shape, terms in MX_GEMM]
+    inputs = mx_cases.make_inputs(found[0], seed=7)
+    operator = mx_operator(tile)
+    variant = operator.select(operator.problem(inputs.a, inputs.b, out=inputs.d, device=f"emulator:{arch}"))
+    return Subject(variant, tuple(Problem(f"{case.shape}", MxProblem(case).run) for case in found))
+
+
+MX_MAX_CTAS = 2
+
+
 def subjects() -> tuple[Subject, ...]:
-    """One kernel for each source, topology and kind of mask; dtypes share their code."""
+    """One kernel for each source, topology, schedule and kind of fusion; dtypes share their code."""
     return (
-        fmha_fwd("sm_100a", 128, case_table.BOTTOM_RIGHT),
+        fmha_fwd("sm_100a", 128, causal),
         fmha_fwd("sm_100a", 64),
         fmha_fwd("sm_103a", 128),
-        fmha_fwd("sm_90a", 128, case_table.BOTTOM_RIGHT),
+        fmha_fwd("sm_100a", 64, biased),
+        fmha_fwd("sm_103a", 64, causal, Scheduling("persistent", 1)),
+        fmha_fwd("sm_100a", 128, no_fusion, Scheduling("dynamic")),
+        fmha_fwd("sm_90a", 128, causal),
         fmha_fwd("sm_90a", 64),
+        mx_gemm("sm_100a", ("nvfp4", "nvfp4"), ""),
+        mx_gemm("sm_103a", ("mxfp8_e4m3", "mxfp8_e4m3"), "256x256"),
     )

@@ -45,6 +45,7 @@ class StoreRole:
     @cute.jit
     def run(self, work: Work, uses: LaneUses) -> LaneUses:
         end = work.q_rows.begin + work.sq
+        stored: tuple[Slot, ...] = ()
         for tile_idx in cutlass.range_constexpr(NUM_Q_TILES):
             slot = ring_slot(self.config.o_stages, uses.out(tile_idx))
             self.port.out_edge.consumer_wait(slot)
@@ -53,9 +54,13 @@ class StoreRole:
                 self.store_rows(work, tile_idx, slot, max_(num_rows, Int32(0)))
             else:
                 self.store_tile(work, tile_idx, slot)
-            # The buffer may be written again, and the CTA end, once the copy has read it.
-            cute.arch.cp_async_bulk_wait_group(0, read=True)
-            self.port.out_edge.consumer_release(slot)
+            stored = (*stored, slot)
+            # Buffers may be written again, and the CTA end, once the copies have read them.
+            if cutlass.const_expr(len(stored) == self.config.o_stages):
+                cute.arch.cp_async_bulk_wait_group(0, read=True)
+                for read in stored:
+                    self.port.out_edge.consumer_release(read)
+                stored = ()
         return LaneUses(uses.blocks + 1)
 
     @cute.jit

@@ -52,6 +52,7 @@ SHAPES = {  # CTAs, threads of a CTA, CTAs of a cluster
     "cp_async": (1, 64, 1),
     "cluster": (2, 32, 2),
     "cluster_init": (2, 32, 2),
+    "cluster_launch": (3, 32, 1),
     "global": (2, 32, 1),
     "global_reads": (3, 32, 1),
     "tensor_map": (1, 64, 1),
@@ -84,7 +85,7 @@ def spoilt(lines: list[str], idx: int) -> Iterator[tuple[str, str, int, str]]:
         if match := re.fullmatch(r"needed: (\S+)", note):
             yield f"without line {idx + 1}: {code.strip()}", "", ON, match[1]
         elif match := re.fullmatch(r"strict: (\S+)", note):
-            yield f"without line {idx + 1}: {code.strip()}", "", ON, ""
+            yield f"accepted without line {idx + 1}: {code.strip()}", "", ON, ""
             yield f"without line {idx + 1}: {code.strip()}", "", STRICT, match[1]
         elif match := re.fullmatch(r"dropped: (.*) -> (\S+)", note):
             yield f"line {idx + 1} dropped: {match[1]}", match[1], ON, match[2]

@@ -45,10 +45,12 @@ uint64_t AgentTable::hash(AgentId id, uint32_t time, uint64_t flip) const {
   return count == 0 ? 0 : mix_bits((agent.hash ^ flip) + count);
 }
 
-uint64_t AgentTable::hash(const Knowledge& knowledge) const {
+uint64_t AgentTable::hash(const Knowledge& knowledge, AgentId own_warp) const {
   if (knowledge.is_hashed) return knowledge.hash;
   uint64_t sum = 0;
-  for (AgentId id = 0; id < knowledge.all.size(); ++id) sum += hash(id, knowledge.all.get(id), 0);
+  for (AgentId id = 0; id < knowledge.all.size(); ++id) {
+    if (id != own_warp) sum += hash(id, knowledge.all.get(id), 0);
+  }
   for (AgentId id = 0; id < knowledge.fenced.size(); ++id) sum += hash(id, knowledge.fenced.get(id), ~uint64_t{0});
   for (AgentId id = 0; id < knowledge.released_maps.size(); ++id)
     sum += hash(id, knowledge.released_maps.get(id), uint64_t{1} << 32);

@@ -55,7 +55,8 @@ class AgentTable {
   }
   Epoch current(AgentId id) const { return {id, agents_[id].time}; }
   // Of what is known, by the accesses of each agent, so that an arrival which nobody waits for does not change it.
-  uint64_t hash(const Knowledge& knowledge) const;
+  // own_warp: the one that knows, or issued what does. Its program order is no synchronisation's.
+  uint64_t hash(const Knowledge& knowledge, AgentId own_warp) const;
 
  private:
   uint64_t hash(AgentId id, uint32_t time, uint64_t flip) const;

@@ -19,6 +19,19 @@ Signal ClusterHazards::load_bulk(Warp& warp, const SharedBox& box, uint32_t mbar
   return signal;
 }
 
+// PTX ISA, "clusterlaunchcontrol.try_cancel": its example fences reads of a response before it asks for the next one.
+// Kernels leave such fences out before bulk copies, which come long after the reads.
+Signal ClusterHazards::load_response(Warp& warp, const SharedBox& box, uint32_t mbarrier_address) {
+  if (level_ == HazardLevel::strict) {
+    const uint32_t rank = shared_rank(box.address), offset = shared_offset(box.address);
+    const size_t first = offset / granule_bytes_, end = (offset + box.num_bytes - 1) / granule_bytes_ + 1;
+    const Actor actor{{}, &state(warp).knows, false, true, site(warp)};
+    if (const Conflict conflict = ctas_[rank]->shared.unfenced_read(first, end - first, actor))
+      fail(conflict, actor, Memory::shared, rank, true);
+  }
+  return load_bulk(warp, box, mbarrier_address);
+}
+
 // Shared memory to another CTA's: the mbarrier's completion covers the read of the source too.
 Signal ClusterHazards::copy_bulk(Warp& warp, const SharedBox& from, uint32_t to, uint32_t mbarrier_address) {
   const Knowledge& knows = state(warp).knows;

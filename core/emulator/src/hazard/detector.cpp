@@ -63,7 +63,9 @@ Epoch ClusterHazards::moment(Warp& warp) {
 // The fingerprint is a sum, so the order in which independent warps run does not matter.
 void ClusterHazards::note(const Actor& actor, uint64_t where) {
   Agent& agent = agents_[actor.now.agent()];
-  fingerprint_ += mix_bits(mix_bits(agents_.hash(*actor.knows) + where) + agent.hash + agent.num_accesses++);
+  const AgentId own_warp = warps_[actor.site.rank() * num_warps_ + actor.site.warp_idx()].agent;
+  const uint64_t known = agents_.hash(*actor.knows, own_warp);
+  fingerprint_ += mix_bits(mix_bits(known + where) + agent.hash + agent.num_accesses++);
 }
 
 void ClusterHazards::access_shared(Warp& warp, uint32_t address, uint32_t num_bytes, AccessMode mode) {

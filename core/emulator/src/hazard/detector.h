@@ -106,6 +106,8 @@ class ClusterHazards {
 
   // ---- bulk copies (bulk.cpp)
   Signal load_bulk(Warp& warp, const SharedBox& box, uint32_t mbarrier);
+  // The response of clusterlaunchcontrol. Strict: reads of the one before must have passed a proxy fence, too.
+  Signal load_response(Warp& warp, const SharedBox& box, uint32_t mbarrier);
   Signal copy_bulk(Warp& warp, const SharedBox& from, uint32_t to, uint32_t mbarrier);
   void store_bulk(Warp& warp, uint32_t lane, const SharedBox& box);
   void copy_thread(Warp& warp, uint32_t address, uint32_t num_bytes);

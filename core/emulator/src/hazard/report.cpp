@@ -77,7 +77,8 @@ void ClusterHazards::fail(const Conflict& conflict, const Actor& actor, Memory m
   const std::string other = describe(conflict.other.epoch, conflict.other.site);
   if (conflict.why == Conflict::Why::mbarrier) fail(kind, text + " touches the mbarrier initialised by " + other);
   if (conflict.why == Conflict::Why::unfenced)
-    fail(kind, text + " by the async proxy is ordered after the write by " + other + ", but no fence.proxy.async is between");
+    fail(kind, text + " by the async proxy is ordered after the " + (conflict.other_writes ? "write" : "read") + " by " + other +
+                   ", but no fence.proxy.async is between");
   fail(kind, text + " is not ordered after the " + (conflict.other_writes ? "write" : "read") + " by " + other);
 }
 

@@ -51,6 +51,16 @@ Conflict Shadow::write(size_t first, size_t count, const Actor& actor) {
   return {};
 }
 
+Conflict Shadow::unfenced_read(size_t first, size_t count, const Actor& actor) const {
+  for (size_t i = first; i < first + count; ++i) {
+    const Touch* read = reads_.find(cells_[i].read, [&](const Touch& touch) {
+      return agents_[touch.epoch.agent()].is_generic() && !actor.knows->fenced.covers(touch.epoch);
+    });
+    if (read) return {Conflict::Why::unfenced, i, *read, false};
+  }
+  return {};
+}
+
 void Shadow::add_read(ShadowCell& cell, const Actor& actor) {
   reads_.add(cell.read, {actor.now, actor.site}, [&](const Touch& earlier) { return actor.is_after(earlier.epoch); });
 }

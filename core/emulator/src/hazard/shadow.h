@@ -26,6 +26,8 @@ class Shadow {
 
   Conflict read(size_t first, size_t count, const Actor& actor);
   Conflict write(size_t first, size_t count, const Actor& actor);
+  // A generic read that no proxy fence known to the actor came after.
+  Conflict unfenced_read(size_t first, size_t count, const Actor& actor) const;
   // Memory that starts a new life: nothing is known of it, reading it is an error.
   void forget(size_t first, size_t count);
   ShadowCell& cell(size_t i) { return cells_[i]; }

@@ -45,8 +45,8 @@ Flow try_cancel(Warp& warp, const Op& op) {
     LoadSignals signals;
     if (ClusterHazards* hazards = hazards_of(warp))
       for_each_lane(ctas, [&](uint32_t rank) {
-        signals[rank] = hazards->load_bulk(warp, {shared_address(rank, shared_offset(target)), kResponseBytes},
-                                           shared_address(rank, shared_offset(mbarrier)));
+        signals[rank] = hazards->load_response(warp, {shared_address(rank, shared_offset(target)), kResponseBytes},
+                                               shared_address(rank, shared_offset(mbarrier)));
       });
     submit_async(warp, AsyncQueue::kUnordered, [&cluster, &launch, target, mbarrier, ctas, signals] {
       const Response response = cancel_next(launch);
