@@ -101,7 +101,7 @@ def dtype(name: str, argument: str = "dtype") -> DType:
 
     Raises: ArgumentError naming `argument` when there is none.
     """
-    row = _BY_NAME.get(name)
+    row = _BY_NAME.get(name) if isinstance(name, str) else None
     if row is None:
         raise ArgumentError(argument, repr(name), "|".join(row.name for row in DTYPES))
     return row

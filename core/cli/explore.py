@@ -17,7 +17,7 @@ from opdeck.core.errors import ArgumentError
 
 ExploreOption = Annotated[
     float | None,
-    typer.Option("--explore", min=0, help="Seconds to run it under other schedules for, comparing bits; emulator."),
+    typer.Option("--explore", min=1e-3, help="Seconds to run it under other schedules for, comparing bits; emulator."),
 ]
 
 

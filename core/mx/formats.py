@@ -97,7 +97,7 @@ def mx_format(name: str | MxFormat, argument: str = "format") -> MxFormat:
 
     Raises: ArgumentError naming `argument` when there is none.
     """
-    row = name if isinstance(name, MxFormat) else _BY_NAME.get(name)
+    row = name if isinstance(name, MxFormat) else _BY_NAME.get(name) if isinstance(name, str) else None
     if row is None:
         raise ArgumentError(argument, repr(name), "|".join(_BY_NAME))
     return row

@@ -160,7 +160,7 @@ class MxTensor:
 def _check_shape(argument: str, shape: tuple[int, ...]) -> None:
     if len(shape) not in RANKS or shape[-1] <= 0 or shape[-1] % K_MULTIPLE:
         want = f"(rows, K) or (batch, rows, K), K a multiple of {K_MULTIPLE}"
-        raise ArgumentError(argument, f"shape {shape}", want)
+        raise ArgumentError(argument, shape, want)
 
 
 def _elements_view(bytes_view: TensorView, shape: tuple[int, ...], row: MxFormat) -> TensorView:

@@ -243,7 +243,7 @@ def _case(sizes: _Sizes, fusion: AttentionFusion | None, types: tuple[str, str],
     """The problem that the flags pose. types: of inputs, and of O ("": the usual one); seed: of the fusion's leaves."""
     shape = _shape(sizes)
     lengths = Lengths()
-    if sizes.varlen or sizes.varlen_q or sizes.varlen_k:
+    if sizes.varlen or sizes.varlen_q is not None or sizes.varlen_k is not None:
         lists = _row_counts("--varlen-q", sizes.varlen_q), _row_counts("--varlen-k", sizes.varlen_k)
         for name, flag, rows in (("--q", sizes.q, lists[0]), ("--k", sizes.k, lists[1])):
             if rows is not None and flag is not None:
@@ -308,13 +308,16 @@ def _fusion(mask: str, causal_type: str) -> AttentionFusion | None:
     if causal_type not in _ALIGN_OF_CAUSAL_TYPE:
         raise ArgumentError("--causal-type", repr(causal_type), "|".join(_ALIGN_OF_CAUSAL_TYPE))
     by_name = {"no": Residual(), "residual": Residual(), "causal": Causal(align=_ALIGN_OF_CAUSAL_TYPE[causal_type])}
+    want = f"a comma-separated list of {'|'.join(by_name)} and canonical names"
     combined: AttentionFusion = Residual()
     for name in split(mask, ","):
         try:
-            combined &= by_name.get(name) or registry.fusion(name) or Residual()
+            fusion = by_name.get(name) or registry.fusion(name) or Residual()
         except ArgumentError as error:
-            want = f"a comma-separated list of {'|'.join(by_name)} and canonical names"
             raise ArgumentError("--mask", repr(mask), want, str(error)) from None
+        if not isinstance(fusion, AttentionFusion):
+            raise ArgumentError("--mask", repr(mask), want, f"{name} is an activation")
+        combined &= fusion
     return None if combined == Residual() else combined
 
 

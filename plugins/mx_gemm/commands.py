@@ -62,7 +62,10 @@ VerifyOption = Annotated[bool, typer.Option("--verify/--no-verify", help="Compar
 
 @dataclass(frozen=True)
 class _Product:
-    """A product and its operands, on the host. activation: of epilogue too."""
+    """A product and its operands, on the host.
+
+    Raises: ArgumentError naming the flag.
+    """
 
     shape: Shape
     a: Array
@@ -71,6 +74,24 @@ class _Product:
     d_format: str
     epilogue: reference.Epilogue
     d_scale: float | None = None
+
+    def __post_init__(self) -> None:
+        if self.shape.k % K_MULTIPLE:
+            raise ArgumentError("--k", self.shape.k, f"a multiple of {K_MULTIPLE}")
+        for flag, name in zip(("--a_format", "--b_format"), self.formats, strict=True):
+            mx.mx_format(name, flag)
+        *_, num_columns = self.d_shape
+        if self.d_format in BLOCK_SCALED_OUTPUTS and (num_columns == 0 or num_columns % K_MULTIPLE):
+            want = f"a multiple of {K_MULTIPLE}, for {self.d_format}"
+            raise ArgumentError("--n", f"{num_columns} columns of D", want)
+        _check_size(self.d_shape)
+
+    @property
+    def d_shape(self) -> tuple[int, int, int]:
+        """(L, M, N), or of a gated activation (L, M, N / 2)."""
+        activation = self.epilogue.activation
+        num_columns = self.shape.n // (1 if activation is None else activation.num_columns)
+        return self.shape.num_batches, self.shape.m, num_columns
 
     def in_fp32(self) -> _Product:
         """The same with a D of fp32."""
@@ -83,18 +104,20 @@ class _Product:
             mx.quantize(to_memory(array, memory), name)
             for array, name in zip((self.a, self.b), self.formats, strict=True)
         )
-        epilogue = self.epilogue
-        columns = 1 if epilogue.activation is None else epilogue.activation.num_columns
-        shape = (*self.a.shape[:2], self.b.shape[1] // columns)
+        epilogue, shape = self.epilogue, self.d_shape
         terms = {"c": epilogue.c, "bias": epilogue.bias}
         placed = {name: to_memory(array, memory) for name, array in terms.items() if array is not None}
         if self.d_format in BLOCK_SCALED_OUTPUTS:
             unit = 1.0 if self.d_scale is None else self.d_scale
             placed["out"] = MxTensor.empty(a.data, mx.mx_format(self.d_format), shape, unit)
-            placed["d_scale"] = self.d_scale
         else:
             placed["out"] = to_memory(_in_rows(np.full(shape, np.nan), self.d_format), memory)
-        scalars = {"alpha": epilogue.alpha, "beta": epilogue.beta, "activation": epilogue.activation}
+        scalars = {
+            "alpha": epilogue.alpha,
+            "beta": epilogue.beta,
+            "activation": epilogue.activation,
+            "d_scale": self.d_scale,
+        }
         return {"a": a, "b": b, **placed, **scalars}
 
 
@@ -196,9 +219,13 @@ class _Numbers:
         return c, _in_rows(self._normal((shape.n,)), self._term_dtype) if with_bias else None
 
     def _normal(self, extents: tuple[int, ...]) -> Array:
-        if prod(extents) >= MAX_ELEMS:
-            raise ArgumentError("--l, --m, --n, --k", f"a tensor {extents}", "one of less than 2^33 elements")
+        _check_size(extents)
         return self._rng.standard_normal(extents, np.float32)
+
+
+def _check_size(extents: tuple[int, ...]) -> None:
+    if prod(extents) >= MAX_ELEMS:
+        raise ArgumentError("--l, --m, --n, --k", f"a tensor {extents}", "one of less than 2^33 elements")
 
 
 def _in_rows(values: Array, dtype: str) -> Array:

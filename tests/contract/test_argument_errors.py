@@ -145,6 +145,7 @@ TYPES_AND_SCALES: list[tuple[dict[str, Any], type[OpdeckError], str]] = [
     (fp8(out=np.ones((2, 16, 4, 64), np.float32)), ArgumentTypeError, "out: got dtype fp32, want bf16|fp16|fp8_e4m3"),
     (fp8(out_dtype="fp16"), ArgumentError, "out_dtype: got 'fp16', want bf16, the dtype of out"),
     (fp8(out=None, out_dtype="fp32"), ArgumentError, "out_dtype: got 'fp32', want bf16|fp16|fp8_e4m3, for a q of fp8"),
+    (fp8(out=None, out_dtype=["bf16"]), ArgumentError, "out_dtype: got ['bf16'], want fp16|"),
     (fp8(out=None, out_dtype="half2"), ArgumentError, "out_dtype: got 'half2', want fp16|"),
     ({"out": None, "out_dtype": "fp16"}, ArgumentError, "out_dtype: got 'fp16', want bf16, the dtype of q"),
     (fp8(q_scale=float32(2, 4)), ArgumentError, "q_scale: got hk = 4 in shape (2, 4), want hk = 2, as k has"),

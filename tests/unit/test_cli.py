@@ -69,6 +69,8 @@ def test_a_wrong_result_fails(spoilt: str, monkeypatch: pytest.MonkeyPatch) -> N
         (["--init-style=x"], "--init-style: got 'x', want r|1|d|s|n"),
         (["--h=3", "--h_k=2"], "q: got hq = 3, want a multiple of hk = 2"),
         (["--device=tpu"], "device: got 'tpu', want cuda:N|"),
+        (["--mask=causal,relu"], "--mask: got 'causal,relu', want a comma-separated list"),
+        (["--varlen-q="], "--varlen-q: got '', want rows of each sequence"),
         (["--varlen-q=3:x"], "--varlen-q: got '3:x', want rows of each sequence"),
         (["--varlen-k=3:4"], "--k: got 7, want nothing"),
         (["--kernel-filter=sm100"], "--kernel-filter=sm100 leaves none of the variants that accept it, fmha_fwd_cpu_"),

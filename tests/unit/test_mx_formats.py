@@ -204,6 +204,8 @@ def test_refusals() -> None:
     tensor = mx.quantize(x, "mxfp4")
     with pytest.raises(ArgumentError, match=r"format: got 'mxfp5', want mxfp8_e4m3\|"):
         mx.quantize(x, "mxfp5")
+    with pytest.raises(ArgumentError, match=r"format: got \['mxfp4'\], want mxfp8_e4m3\|"):
+        mx.quantize(x, ["mxfp4"])
     with pytest.raises(ArgumentError, match=r"rounding: got 'up', want floor\|ceil"):
         mx.quantize(x, "mxfp4", "up")
     with pytest.raises(ArgumentError, match=r"global_scale: got 2.0, want None: mxfp4 has none"):
@@ -228,7 +230,7 @@ def test_refusals() -> None:
         MxTensor.from_parts(tensor.data, tensor.scales, "mxfp4", 64, global_scale=None)
     with pytest.raises(ArgumentTypeError, match=r"k: got 64\.0, want an int"):
         MxTensor.from_parts(tensor.data, tensor.scales, "mxfp4", 64.0)
-    with pytest.raises(ArgumentError, match=r"k: got shape \(4, -32\), want .* K a multiple of 32"):
+    with pytest.raises(ArgumentError, match=r"k: got \(4, -32\), want .* K a multiple of 32"):
         MxTensor.from_parts(tensor.data, tensor.scales, "mxfp4", -32)
     with pytest.raises(ArgumentError, match=r"data: got shape \(128,\), want \(rows, K\) or \(batch, rows, K\)"):
         MxTensor.from_parts(np.zeros(128, np.uint8), tensor.scales, "mxfp4")

@@ -60,16 +60,19 @@ def test_a_wrong_result_fails(spoil: Any, monkeypatch: pytest.MonkeyPatch) -> No
 @pytest.mark.parametrize(
     ("flags", "message"),
     [
-        (["--a_format=int4"], "format: got 'int4', want mxfp8_e4m3|"),
+        (["--a_format=int4"], "--a_format: got 'int4', want mxfp8_e4m3|"),
         (["--d_format=fp8"], "--d_format: got 'fp8', want fp16|bf16|fp32"),
         (
             ["--n=32", "--d_format=mxfp4", "--d_scale=2"],
             "d_scale: got 2.0, want None: mxfp4 has no scale of the tensor",
         ),
-        (["--d_format=mxfp4"], "shape: got (1, 5, 6), want (rows, K) or (batch, rows, K), K a multiple of 32"),
+        (["--d_format=mxfp4"], "--n: got 6 columns of D, want a multiple of 32, for mxfp4"),
+        (["--d_scale=2"], "d_scale: got 2.0, want None: bf16 has no scale of the tensor"),
+        (["--m=1000000", "--n=1000000"], "a tensor (1, 1000000, 1000000), want one of less than 2^33 elements"),
+        (["--b_format=int4"], "--b_format: got 'int4', want mxfp8_e4m3|"),
         (["--activation=swish"], "--activation: got 'swish', want none|relu|gelu|silu|gated_silu"),
         (["--a_format=nvfp4", "--b_format=mxfp4"], "b: got mxfp4, want a format with the scales of a's nvfp4, ue4m3"),
-        (["--k=40"], "x: got shape (1, 5, 40), want"),
+        (["--k=40"], "--k: got 40, want a multiple of 32"),
         (["--n=5", "--activation=gated_silu"], "b: got N = 5 in shape (1, 5, 96), want a multiple of 2"),
         (["--m=4000000", "--k=4096"], "a tensor (1, 4000000, 4096), want one of less than 2^33 elements"),
     ],
