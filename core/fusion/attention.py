@@ -68,6 +68,15 @@ class AttentionFusion(Fusion):
         """
         return self
 
+    def check_lengths(self, sq: int, sk: int) -> None:
+        """Refuses a call with sequences of other lengths than the leaf values were made for.
+
+        Raises: ArgumentError.
+        """
+        for _, part in self.nested():
+            if isinstance(part, AttentionFusion):
+                part.check_lengths(sq, sk)
+
     def sample(self: FusionT, extent: Extent, rng: np.random.Generator) -> FusionT:
         """The same fusion with leaf values to try on a problem of that size; by default the fields' defaults.
 

@@ -17,10 +17,10 @@ from typing import Any, ClassVar
 import numpy as np
 import numpy.typing as npt
 
-from opdeck.core.errors import ArgumentError
+from opdeck.core.errors import ArgumentError, ArgumentTypeError
 from opdeck.core.fusion.attention import AttentionFusion, Coords, Extent, Mask, TileRanges
-from opdeck.core.fusion.base import Int32Leaf, TensorLeaf, tensor_leaf
-from opdeck.core.fusion.intmath import IntLike, broadcast_index, ceil_div, clamp, floor_div
+from opdeck.core.fusion.base import Int32Leaf, LeafKind, TensorLeaf, tensor_leaf
+from opdeck.core.fusion.intmath import IntLike, broadcast_index, ceil_div, clamp, floor_div, min_
 
 TILE = 128
 TILES_PER_LIST = 2
@@ -34,8 +34,8 @@ class BlockSparse(Mask):
     """The mask `inner`, of which tiles that no query sees are not visited. block_sparse makes it.
 
     tiles: (B or 1, Hq or 1, pairs of Q tiles, K tiles) int32, the list of each pair. ranges: (B or 1, Hq or 1, Q tiles,
-    4) int32, TileRanges in positions of the list. num_keys: Sk that they were made for; for another, or -1, no tile
-    goes unmasked.
+    4) int32, TileRanges in positions of the list. num_queries, num_keys: Sq and Sk that they were made for; a negative
+    num_keys is -1 - Sk, and no tile goes unmasked then, or for another Sk. num_queries is -1 where it is not known.
     """
 
     inner: Mask
@@ -44,6 +44,7 @@ class BlockSparse(Mask):
     )
     ranges: TensorLeaf = tensor_leaf(dims=("batch|1", "num_heads|1", "q_tiles", "4"), dtype="int32", align_bytes=4)
     num_keys: Int32Leaf = -1
+    num_queries: Int32Leaf = -1
 
     name: ClassVar[str] = "block_sparse"
 
@@ -58,6 +59,14 @@ class BlockSparse(Mask):
     def visible(self, coords: Coords) -> Any:
         return self.inner.visible(coords)
 
+    def check_lengths(self, sq: int, sk: int) -> None:
+        if isinstance(self.num_queries, LeafKind) or self.num_queries < 0:
+            return
+        made_for = (int(self.num_queries), int(max(self.num_keys, -1 - self.num_keys)))
+        if made_for != (sq, sk):
+            want = f"one for the call's {sq} and {sk}"
+            raise ArgumentError("mask", f"a block_sparse of {made_for[0]} queries and {made_for[1]} keys", want)
+
     def sample(self, extent: Extent, rng: np.random.Generator) -> BlockSparse:
         return block_sparse(self.inner.sample(extent, rng), extent)
 
@@ -65,7 +74,9 @@ class BlockSparse(Mask):
         """Shows what `other` shows besides: the same tiles, all of them masked."""
         from opdeck.core.fusion.compose import intersect
 
-        return self.replace(inner=intersect(self.inner, other), num_keys=-1)
+        is_kind = isinstance(self.num_keys, LeafKind)
+        num_keys = self.num_keys if is_kind else min_(self.num_keys, -1 - self.num_keys)
+        return self.replace(inner=intersect(self.inner, other), num_keys=num_keys)
 
 
 @dataclass(frozen=True)
@@ -106,7 +117,14 @@ def block_sparse(mask: Mask, extent: Extent) -> BlockSparse:
     """`mask`, visiting only the tiles in which some query sees a key. Evaluates it for every query and key, in numpy.
 
     extent: the call's (B, Hq, Sq, Sk); 1 in the place of B or Hq when the mask is the same for all of them.
+    Raises: ArgumentTypeError.
     """
+    if not isinstance(mask, Mask):
+        raise ArgumentTypeError(
+            "mask", repr(mask), "a Mask", "score functions are joined with the result: score & mask"
+        )
+    if not isinstance(extent, Extent):
+        raise ArgumentTypeError("extent", repr(extent), "an Extent(batch, num_heads, sq, sk)")
     kinds = np.empty((extent.batch, extent.num_heads, *(-(-rows // TILE) for rows in (extent.sq, extent.sk))), np.int32)
     for batch, head, q_tile in np.ndindex(kinds.shape[:3]):
         q = np.arange(q_tile * TILE, min(q_tile * TILE + TILE, extent.sq))[:, None]
@@ -115,10 +133,10 @@ def block_sparse(mask: Mask, extent: Extent) -> BlockSparse:
         visible = np.broadcast_to(part.visible(Coords(batch, head, q, k, extent.sq, extent.sk)), (len(q), k.size))
         of_tile = visible.reshape(len(q), -1, TILE)
         kinds[batch, head, q_tile] = of_tile.any(axis=(0, 2)) * 1 + of_tile.all(axis=(0, 2))
-    return _from_kinds(mask, kinds, extent.sk)
+    return _from_kinds(mask, kinds, (extent.sq, extent.sk))
 
 
-def _from_kinds(mask: Mask, kinds: npt.NDArray[np.int32], num_keys: int) -> BlockSparse:
+def _from_kinds(mask: Mask, kinds: npt.NDArray[np.int32], lengths: tuple[int, int]) -> BlockSparse:
     """kinds: (B or 1, Hq or 1, Q tiles, K tiles), 0 for a tile that nobody sees, 1 for a part, 2 for all of it."""
     batch, num_heads, num_q_tiles, num_k_tiles = kinds.shape
     num_pairs = -(-num_q_tiles // TILES_PER_LIST)
@@ -133,7 +151,8 @@ def _from_kinds(mask: Mask, kinds: npt.NDArray[np.int32], num_keys: int) -> Bloc
         ranges[b, h, TILES_PER_LIST * pair] = of_first
         if has_second:
             ranges[b, h, TILES_PER_LIST * pair + 1] = of_second
-    return BlockSparse(mask, tiles, ranges, num_keys)
+    num_queries, num_keys = lengths
+    return BlockSparse(mask, tiles, ranges, num_keys, num_queries)
 
 
 def _list(first: npt.NDArray[np.int32], second: npt.NDArray[np.int32]) -> tuple[list[int], TileRanges, TileRanges]:

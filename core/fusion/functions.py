@@ -22,6 +22,9 @@ import types
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from typing import Any, ClassVar
 
+import numpy as np
+import numpy.typing as npt
+
 from opdeck.core import arrays, dtypes
 from opdeck.core.errors import ArgumentTypeError
 from opdeck.core.fusion.attention import AttentionFusion, Coords, Mask, Score
@@ -184,6 +187,9 @@ class ScoreFunction(_FunctionFusion, Score):
     def score(self, score: Any, coords: Coords) -> Any:
         return self.call(score, coords)
 
+    def reference(self, scores: npt.NDArray[np.float64], coords: Coords) -> npt.NDArray[np.float64]:
+        return np.broadcast_to(self.call(scores, coords), scores.shape)  # fn may be constant
+
 
 class MaskFunction(_FunctionFusion, Mask):
     """Mask fn(coords, *aux)."""
@@ -246,4 +252,6 @@ def mask_mod(fn: Callable[..., Any], aux: Sequence[Any] = ()) -> MaskFunction:
 
 
 def _fusion(base: type, fn: Callable[..., Any], aux: Sequence[Any]) -> Any:
+    if not isinstance(aux, (tuple, list)):
+        raise ArgumentTypeError("aux", type(aux).__qualname__, "a tuple of numbers and arrays")
     return _make(base, Traced(fn), tuple(_aux_spec(value, f"aux[{idx}]") for idx, value in enumerate(aux)), aux)

@@ -234,6 +234,8 @@ def call(
     kv_order = _LAYOUTS[layout] if is_paged else order
     q_view = arrays.view(q, "q").permuted(order)
     k_view, v_view = (arrays.view(x, name).permuted(kv_order) for name, x in (("k", k), ("v", v)))
+    if mask is not None and not (is_packed or is_paged):
+        mask.check_lengths(q_view.shape[1], k_view.shape[1])
     outputs = {"o": OutputSpec(out, q, "out", order, dtype=_out_dtype(q_view, out, out_dtype))}
     if return_lse or lse is not None:
         outputs["lse"] = OutputSpec(lse, q, "lse", (None, 0, 1) if is_packed else (0, 1, 2))

@@ -15,7 +15,19 @@ import pytest
 from opdeck.core import registry
 from opdeck.core.devices import open_device
 from opdeck.core.errors import ArgumentError, ArgumentTypeError, OpdeckError
-from opdeck.core.fusion import Alibi, Bias, Causal, Document, Int32Leaf, IntervalMask, PrefixLM, Sink, Softcap
+from opdeck.core.fusion import (
+    Alibi,
+    Bias,
+    Causal,
+    Document,
+    Extent,
+    Int32Leaf,
+    IntervalMask,
+    PrefixLM,
+    Sink,
+    Softcap,
+    block_sparse,
+)
 from opdeck.core.fusion import Window as BuiltInWindow
 
 BF16 = ml_dtypes.bfloat16
@@ -245,6 +257,11 @@ WRONG: list[tuple[dict[str, Any] | Callable[[], dict[str, Any]], type[OpdeckErro
         {"mask": Causal() & Bias(np.zeros((3, 4, 16, 24), np.float32))},
         ArgumentError,
         "bias.bias: got 3 in dim 0 of shape (3, 4, 16, 24), want batch = 2|1",
+    ),
+    (
+        {"mask": block_sparse(Causal(), Extent(1, 1, 17, 24))},
+        ArgumentError,
+        "mask: got a block_sparse of 17 queries and 24 keys, want one for the call's 16 and 24",
     ),
     ({"mask": Bias(np.zeros((1, 1, 1, 23), BF16))}, ArgumentError, "bias.bias: got 23 in dim 3"),
     ({"mask": Bias(np.zeros((1, 24), BF16))}, ArgumentError, "bias.bias: got 2 dims (1, 24), want 4 dims"),

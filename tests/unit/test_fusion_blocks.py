@@ -8,8 +8,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from opdeck.core.errors import ArgumentError
+from opdeck.core.errors import ArgumentError, ArgumentTypeError
 from opdeck.core.fusion import Alibi, Causal, Coords, Extent, Window, block_sparse, check_tile_ranges, mask_mod
+from opdeck.core.fusion.attention import AttentionFusion
 from opdeck.core.fusion.blocks import TILE
 
 SIZES = st.tuples(st.integers(1, 700), st.integers(1, 700))
@@ -58,6 +59,23 @@ def test_for_other_lengths_no_tile_goes_unmasked() -> None:
     part = block_sparse(Window(None, None), Extent(1, 1, 256, 256)).at(0, 0)
     assert part.get_unmasked_trip_count(0, (TILE, TILE), 256, 256) == 2
     assert part.get_unmasked_trip_count(0, (TILE, TILE), 256, 255) == 0
+
+
+@pytest.mark.parametrize("other", [None, Window(30, 5), Alibi(np.ones((1, 1), np.float32))], ids=str)
+def test_calls_of_other_lengths_are_refused(other: AttentionFusion | None) -> None:
+    mask: AttentionFusion = block_sparse(Causal(), Extent(1, 1, 300, 400))
+    mask = mask if other is None else other & mask
+    mask.check_lengths(300, 400)
+    for lengths in ((301, 400), (300, 399)):
+        with pytest.raises(ArgumentError, match="mask: got a block_sparse of 300 queries and 400 keys, want one for"):
+            mask.check_lengths(*lengths)
+
+
+def test_what_is_no_mask_or_no_extent_is_named() -> None:
+    with pytest.raises(ArgumentTypeError, match="mask: got Alibi"):
+        block_sparse(Alibi(np.ones((1, 1), np.float32)), Extent(1, 1, 300, 400))
+    with pytest.raises(ArgumentTypeError, match=r"extent: got \(1, 1, 300, 400\), want an Extent"):
+        block_sparse(Causal(), (1, 1, 300, 400))
 
 
 def test_two_lists_are_refused() -> None:

@@ -111,3 +111,12 @@ def test_what_has_no_identity_is_named(fn: Any, wrong: str) -> None:
 def test_an_aux_that_is_no_array_is_named() -> None:
     with pytest.raises(ArgumentTypeError, match=r"aux\[1\]: got"):
         score_mod(lambda score, at, a, b: score, (1, object()))
+
+
+def test_aux_that_is_no_sequence_is_named() -> None:
+    with pytest.raises(ArgumentTypeError, match="aux: got float, want a tuple of numbers and arrays"):
+        score_mod(lambda score, at, x: score * x, 2.0)
+
+
+def test_a_score_function_may_be_constant() -> None:
+    assert (score_mod(lambda score, at: 1.0).reference(np.zeros((SQ, SK)), coords()) == np.ones((SQ, SK))).all()
