@@ -62,7 +62,8 @@ RULES = (
     Rule("mbarrier_init fence", r"fence\.mbarrier_init\b", _deleted),
     Rule("proxy fence", r"fence\.proxy\b", _deleted),
     Rule("fence", r"(?:fence\.(?:sc|acq_rel|acquire|release|cta|cluster|gpu|sys)|membar)\b", _deleted),
-    Rule("barrier", r"(?:bar|barrier)(?:\.warp|\.cta)?\.(?:sync|arrive|red)\b", _deleted),
+    # Not bar.warp.sync: accesses are ordered by warp, whose lanes run in lockstep on the emulator.
+    Rule("barrier", r"(?:bar|barrier)(?:\.cta)?\.(?:sync|arrive|red)\b", _deleted),
     Rule("cluster barrier arrive", r"barrier\.cluster\.arrive\b", _deleted),
     Rule("cluster barrier wait", r"barrier\.cluster\.wait\b", _deleted),
     Rule("bulk commit_group", r"cp\.async\.bulk\.commit_group\b", _deleted),

@@ -29,7 +29,8 @@ problems under the schedules {", ".join(SCHEDULES)}. It is *caught* by a hazard,
 deadlock, a wrong result or one that depends on the schedule; the tables name what came first. It is *vacuous* when the
 instruction is never executed, or when without it all results and the happens-before order of all accesses are the
 same; the checks compare every two accesses that conflict, so what order of tensor memory a fence or wait::ld of those
-mutants made, no such two needed. Any other mutant has SURVIVED: a hole in the checks.
+mutants made, no such two needed. Any other mutant has SURVIVED: a hole in the checks. Barriers of one warp
+(bar.warp.sync) are not left out: its lanes run in lockstep on the emulator, which cannot tell what they order.
 """
 
 

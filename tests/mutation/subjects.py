@@ -22,7 +22,7 @@ from opdeck.core.operator import Operator
 from opdeck.core.variant import Variant, fusion_key
 from opdeck.core.verify import compare
 from opdeck.plugins.fmha_fwd import case_table, cases, reference
-from opdeck.plugins.fmha_fwd.cases import Case, Inputs, Scheduling, Shape, Values
+from opdeck.plugins.fmha_fwd.cases import Case, Inputs, Lengths, Scheduling, Shape, Values
 from opdeck.plugins.mx_gemm import cases as mx_cases
 from opdeck.plugins.mx_gemm import plugin as mx_plugin
 from opdeck.plugins.mx_gemm import reference as mx_reference
@@ -67,7 +67,7 @@ class FmhaProblem:
 @functools.cache
 def oracle(problem: FmhaProblem) -> tuple[np.ndarray, np.ndarray]:
     inputs, case = problem.inputs(), problem.case
-    return reference.forward(inputs.q, inputs.k, inputs.v, case.fusion, softmax_scale=case.shape.d**-0.5)
+    return reference.forward(inputs.q, inputs.k, inputs.v, case.fusion, case.shape.d**-0.5, inputs.options)
 
 
 @functools.cache
@@ -105,6 +105,10 @@ FMHA_FWD = (
 FMHA_FWD_MASKED = (((1, 1, 1, 400, 140), Values.NORMAL, False),)  # rows and tiles that see no key
 FMHA_FWD_BLOCKS = (((2, 3, 1, 130, 150), Values.NORMAL, False),)  # more blocks for a CTA than its queue has stages
 
+
+# Sequences whose last tiles end where others begin.
+PACKED = Lengths(q=(130, 70, 1), k=(200, 150, 40))
+PACKED_ARCHS = ("sm_100a", "sm_103a")
 
 INDIVIDUAL = Scheduling()
 FusionOf = Callable[[Shape], AttentionFusion | None]
@@ -144,19 +148,24 @@ def fmha_fwd(arch: str, d: int, fusion_of: FusionOf = no_fusion, scheduling: Sch
     for dims, values, max_grows in shapes:
         shape = Shape(*dims, d)
         case = Case(shape, fusion_of(shape), DTYPE, values=values, scheduling=scheduling)
-        problems.append(Problem(f"{shape}", FmhaProblem(case, max_grows, variant.id).run))
-    return Subject(variant, tuple(problems))
+        problems.append(FmhaProblem(case, max_grows, variant.id))
+    if arch in PACKED_ARCHS:
+        shape = Shape(1, 2, 1, sum(PACKED.q or ()), sum(PACKED.k or ()), d)
+        case = Case(shape, fusion_of(shape), DTYPE, lengths=PACKED, scheduling=scheduling)
+        problems.append(FmhaProblem(case, False, variant.id))
+    return Subject(variant, tuple(Problem(f"{row.case.shape}{row.case.lengths}", row.run) for row in problems))
 
 
-# More stages of K than the ring has, ragged ends, more tiles than CTAs; C and a bias.
+# More stages of K than the ring has, ragged ends, more tiles than CTAs; C and a bias; alpha = 1, which scales nothing.
 MX_GEMM = (
-    (mx_cases.Shape(136, 264, 1056), ()),
-    (mx_cases.Shape(8, 8, 32, 2), ("c", "bias")),
+    mx_cases.Case(mx_cases.Shape(136, 264, 1056)),
+    mx_cases.Case(mx_cases.Shape(136, 264, 64, 2), terms=("c", "bias")),
+    mx_cases.Case(mx_cases.Shape(264, 272, 96), values=mx_cases.Values.INTEGERS),
 )
 
 
 def mx_gemm(arch: str, formats: tuple[str, str], tile: str) -> Subject:
-    found = [mx_cases.Case(shape, formats, terms=terms, max_ctas=MX_MAX_CTAS, tile=tile) for shape, terms in MX_GEMM]
+    found = [replace(case, formats=formats, max_ctas=MX_MAX_CTAS, tile=tile) for case in MX_GEMM]
     inputs = mx_cases.make_inputs(found[0], seed=7)
     operator = mx_operator(tile)
     variant = operator.select(operator.problem(inputs.a, inputs.b, out=inputs.d, device=f"emulator:{arch}"))
@@ -177,6 +186,6 @@ def subjects() -> tuple[Subject, ...]:
         fmha_fwd("sm_100a", 128, no_fusion, Scheduling("dynamic")),
         fmha_fwd("sm_90a", 128, causal),
         fmha_fwd("sm_90a", 64),
-        mx_gemm("sm_100a", ("nvfp4", "nvfp4"), ""),
+        mx_gemm("sm_100a", ("mxfp4", "mxfp4"), ""),
         mx_gemm("sm_103a", ("mxfp8_e4m3", "mxfp8_e4m3"), "256x256"),
     )

@@ -38,7 +38,6 @@ DELETED = [
     ("barrier", "\tbar.sync \t0;"),
     ("barrier", "\tbar.arrive 3, 128;"),
     ("barrier", "\tbarrier.cta.sync.aligned 3, 128;"),
-    ("barrier", "\tbar.warp.sync -1;"),
     ("cluster barrier arrive", "\tbarrier.cluster.arrive.release.aligned;"),
     ("cluster barrier wait", "\tbarrier.cluster.wait.acquire.aligned;"),
     ("bulk commit_group", "\tcp.async.bulk.commit_group;"),
@@ -95,9 +94,10 @@ def test_a_statement_over_two_lines_leaves_the_lines_that_follow_in_their_places
     assert mutant.edit(ptx).splitlines().index("ret;") == ptx.splitlines().index("ret;")
 
 
-def test_what_does_not_synchronise_is_left_alone():
-    untouched = "\tmbarrier.init.shared.b64 [%r1], 1;\n\tld.shared.u32 %r1, [bar];\n\telect.sync _|%p1, -1;"
-    assert edits(untouched) == []
+def test_what_orders_no_warps_is_left_alone():
+    init, load = "mbarrier.init.shared.b64 [%r1], 1;", "ld.shared.u32 %r1, [bar];"
+    for untouched in (init, load, "elect.sync _|%p1, -1;", "bar.warp.sync -1;"):
+        assert edits(f"\t{untouched}") == []
 
 
 def test_a_probe_traps_where_the_instruction_stood():
