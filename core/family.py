@@ -23,7 +23,7 @@ class OutputSpec:
 
     order: dim d of the schema is the user's dim order[d]; None for one that the user's array does not have.
     elements: the view of `given` where that is no array. dtype: of an array to allocate; None: that of the inputs that
-    share its dtype symbol.
+    share its dtype symbol. empty_value: what fills it where there is nothing to compute; None: it is left alone.
     """
 
     given: Any
@@ -32,6 +32,7 @@ class OutputSpec:
     order: tuple[int | None, ...]
     elements: TensorView | None = None
     dtype: str | None = None
+    empty_value: float | None = None
 
     def view(self, buffer: Any) -> TensorView:
         """The buffer, given or new, as the schema has it."""

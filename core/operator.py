@@ -86,12 +86,14 @@ class _Where:
 
 @dataclass(frozen=True)
 class _Call:
-    """A call that is ready to launch. returned: what the caller gets."""
+    """A call that is ready to launch. returned: what the caller gets. fills: arrays, and what they hold where there is
+    nothing to compute."""
 
     plan: _Plan
     device: Device
     args: LaunchArgs
     returned: tuple[Any, ...]
+    fills: tuple[tuple[Any, float], ...]
 
 
 class Operator:
@@ -148,6 +150,9 @@ class Operator:
         if call.plan.launcher is not None:
             call.plan.launcher(call.args)
             self.last_launch = LastLaunch(call.plan.variant, call.device)
+        else:
+            for array, value in call.fills:
+                array[...] = value
         return call.returned if len(call.returned) > 1 else call.returned[0]
 
     def prepare(
@@ -179,7 +184,9 @@ class Operator:
             results[new.name] = arrays.allocate(output.like, new.shape, new.dtype)
             tensors[new.name] = output.view(results[new.name])
         args = LaunchArgs(tensors, {**plan.default_scalars, **scalars}, request.fusion, leaves, given.stream)
-        return _Call(plan, where, args, tuple(results[name] for name in request.returned))
+        fills = [(results[name], output.empty_value) for name, output in request.outputs.items()]
+        known = tuple((array, value) for array, value in fills if value is not None)
+        return _Call(plan, where, args, tuple(results[name] for name in request.returned), known)
 
     def problem(self, *args: Any, device: Device | str | None = None, **kwargs: Any) -> Problem:
         """The problem that a call with these arguments would pose. Nothing is launched. For `explain` and `select`."""

@@ -125,8 +125,8 @@ def call(
 
     a: MxTensor (M, K) or (L, M, K). b: MxTensor (N, K) or (L, N, K). L products, each of the matrices of one index. Any
     M and N, K a multiple of 32. Formats may differ where both have blocks of 32.
-    c: (M, N) or (L, M, N) of D's type; wanted where beta is not 0. bias: (N,) of D's type. Both bf16 where D is
-    block-scaled.
+    c: (M, N) or (L, M, N) of D's type; wanted where beta is not 0, and read where it is 0 too, NaN and all.
+    bias: (N,) of D's type. Both bf16 where D is block-scaled.
     d_format: of D: "fp16", "bf16", "fp32", or block-scaled, N a multiple of 32: "mxfp8_e4m3", "mxfp8_e5m2", "mxfp4" or
     "nvfp4", the fp32 numbers quantised as `opdeck.core.mx.quantize` does; that of `out` where it is given.
     activation: None or an Activation such as Relu(). A gated one makes a column of D of two: D is (M, N / 2).
@@ -179,9 +179,7 @@ def call(
     if return_amax or amax is not None:
         if amax is None:
             amax = arrays.allocate(a.data, (1,), "fp32")
-            if 0 in shape:  # nothing is launched
-                amax[...] = 0.0
-        outputs["amax"] = OutputSpec(amax, a.data, "amax", (0,))
+        outputs["amax"] = OutputSpec(amax, a.data, "amax", (0,), empty_value=0.0)
     return Request(inputs, outputs, ("d", "amax") if return_amax else ("d",), scalars, activation)
 
 

@@ -133,3 +133,8 @@ def test_amax_of_nan_and_of_nothing() -> None:
         assert np.isnan(amax[0])
     empty = mx.quantize(np.zeros((0, 64), np.float32), "mxfp8_e4m3")
     assert gemm(empty, b, return_amax=True, device="cpu")[1] == [0.0]
+    stale = np.full(1, 7.0, np.float32)
+    gemm.prepare(empty, b, amax=stale, device="cpu")
+    assert stale == [7.0]
+    gemm(empty, b, amax=stale, device="cpu")
+    assert stale == [0.0]
