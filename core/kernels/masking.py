@@ -16,7 +16,7 @@ from cutlass import Boolean, Float32, Int32, Uint32
 
 from opdeck.core.fusion.attention import AttentionFusion, Coords, IntervalMask, Mask
 from opdeck.core.fusion.functions import ScoreFunction
-from opdeck.core.fusion.intmath import clamp, is_static_zero
+from opdeck.core.fusion.intmath import is_static_zero, max_
 from opdeck.core.fusion.scores import TensorScore
 
 WORD_BITS = 32
@@ -52,9 +52,9 @@ def apply_mask(mask: Mask, scores: cute.Tensor, coords: Coords) -> None:
         assert isinstance(mask, IntervalMask)  # const_expr hides it from type checkers
         k_begin, k_end = mask.visible_interval(coords.q, coords.sq, coords.sk)
         for first in cutlass.range_constexpr(0, cute.size(scores), WORD_BITS):
-            word = bits_below(k_end - (coords.k + first))
-            if cutlass.const_expr(not is_static_zero(k_begin)):
-                word = word & ~bits_below(k_begin - (coords.k + first))
+            first_key = coords.k + first
+            begin = 0 if is_static_zero(k_begin) else max_(k_begin - first_key, 0)
+            word = bit_field(begin, k_end - first_key)
             for bit in cutlass.range_constexpr(WORD_BITS):
                 hide_unless(scores, first + bit, (word & Uint32(1 << bit)) != 0)
     else:
@@ -73,8 +73,9 @@ def hide_unless(scores: cute.Tensor, idx: int, visible: Boolean) -> None:
     scores[idx] = cutlass.select_(visible, scores[idx], -Float32.inf)
 
 
-def bits_below(num_bits: Int32) -> Uint32:
-    """A word whose lowest clamp(num_bits, 0, 32) bits are set."""
-    # A shift by 32 is undefined for a 32-bit word: split it in a shift by at most 31 and one by 0 or 1.
-    count = clamp(Int32(num_bits), 0, WORD_BITS)
-    return ~((~Uint32(0)) << Uint32(count // 2) << Uint32(count - count // 2))
+def bit_field(begin: Int32 | int, end: Int32) -> Uint32:
+    """A word whose bits [begin, end) are set, of which there may be none in it. 0 <= begin."""
+    # Not shifts: by 32 or more they are undefined.
+    return cute.arch.inline_ptx(
+        "bmsk.clamp.b32 {$w0}, {$r0}, {$r1};", write_only_types=[Uint32], read_only_args=[begin, max_(end - begin, 0)]
+    )
