@@ -67,11 +67,13 @@ class CorrectionRole:
     @cute.jit
     def follow(self, tile_idx: int, tiles: TileRange, tile: Int32, uses: LaneUses) -> None:
         """Takes the factor of K tile `tile`, if the query tile visits it. That of its first finds no O to rescale."""
-        if tile == tiles.begin and tile < tiles.end:
-            self.receive(tile_idx, uses.stats)
-            self.release(tile_idx, uses.stats)
-        if tile > tiles.begin and tile < tiles.end:
-            self.rescale(tile_idx, tile - tiles.begin, uses)
+        if tile >= tiles.begin and tile < tiles.end:
+            num_tiles = tile - tiles.begin
+            self.receive(tile_idx, uses.stats + num_tiles)
+            factor = self.port.stats[0, self.port.row, tile_idx]
+            self.release(tile_idx, uses.stats + num_tiles)
+            if num_tiles > 0:
+                self.rescale(tile_idx, lane_slot(tile_idx, uses.tiles + num_tiles - 1), factor)
 
     @cute.jit
     def receive(self, tile_idx: Int32, use: Int32) -> None:
@@ -82,12 +84,8 @@ class CorrectionRole:
         self.port.stats_edge.consumer_release(lane_slot(tile_idx, use))
 
     @cute.jit
-    def rescale(self, tile_idx: Int32, num_tiles: Int32, uses: LaneUses) -> None:
-        """O *= factor behind the P V of num_tiles tiles; skipped by warps whose factors are all 1."""
-        self.receive(tile_idx, uses.stats + num_tiles)
-        factor = self.port.stats[0, self.port.row, tile_idx]
-        self.release(tile_idx, uses.stats + num_tiles)
-        slot = lane_slot(tile_idx, uses.tiles + num_tiles - 1)
+    def rescale(self, tile_idx: int, slot: Slot, factor: Float32) -> None:
+        """O *= factor, behind the P V of edge "o"'s slot; skipped by warps whose factors are all 1."""
         if cute.arch.vote_any_sync(factor != 1.0):
             self.port.o_edge.consumer_wait(slot)
             tmem_after_wait()
