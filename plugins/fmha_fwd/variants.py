@@ -111,7 +111,7 @@ _BLACKWELL_DEFAULTS: Mapping[Types, tuple[Dims, ...]] = {
     ("fp8_e4m3", "bf16"): ((128, 128),),
 }
 # TMA loads tiles of 128 keys, each from one page.
-_WHOLE_TILE_PAGES = (Rule("sk", "multiple_of", (128,), when=("has.block_table", 1)),)
+WHOLE_TILE_PAGES = Rule("sk", "multiple_of", (128,), when=("has.block_table", 1))
 
 
 # Those that leave room for a score function's tensor.
@@ -154,7 +154,7 @@ def _blackwell(arch_name: str, bits: _Bits) -> Kernel:
         types=bits.types,
         config_by_dims={dims: {**common, **of_dims} for dims, of_dims in bits.stages.items()},
         default_dims=_BLACKWELL_DEFAULTS,
-        accept=_WHOLE_TILE_PAGES,
+        accept=(WHOLE_TILE_PAGES,),
         score_config=_SCORE_REGS,
         function_config=_FUNCTION_REGS,
         tensor_config={dims: {**_TENSOR_REGS, **of_dims} for dims, of_dims in bits.tensor_stages.items()},
