@@ -22,6 +22,7 @@ ARCHS = ("sm_100a", "sm_103a", "sm_90a")
 HOSTS = {
     "fmha_host.c": ("cc", "-std=c99"),
     "fmha_host.cpp": ("c++", "-std=c++17"),
+    "fmha_varlen_host.c": ("cc", "-std=c99"),
     "mx_gemm_host.c": ("cc", "-std=c99"),
 }
 
@@ -100,6 +101,24 @@ def test_c_host_computes_causal_attention(
     printed = dict(line.split(maxsplit=1) for line in result.stdout.splitlines()[:4])
     assert printed["variant"] == f"fmha_fwd_{arch.replace('_', '')}_bf16_d128_causal_bottom_right"
     assert int(printed["mma_macs"]) == expected_macs(Case(shape), variants[printed["variant"]])
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("arch", ["sm_100a", "sm_103a"])
+@pytest.mark.parametrize("page_rows", [0, 128, 256])
+def test_c_host_computes_on_sequences_of_unequal_lengths(hosts: dict[str, Path], pack: Path, arch: str, page_rows: int):
+    """Packed, and with keys in pages; one sequence without queries, one without keys."""
+    result = run_host(hosts["fmha_varlen_host.c"], pack, f"emulator:{arch}", page_rows)
+    assert result.returncode == 0, result.stdout + result.stderr
+    assert f"variant fmha_fwd_{arch.replace('_', '')}_bf16_d128_causal_bottom_right\n" in result.stdout
+    assert result.stdout.endswith("PASS\n")
+
+
+@pytest.mark.slow
+def test_c_host_tells_which_pages_there_is_no_kernel_for(hosts: dict[str, Path], pack: Path):
+    result = run_host(hosts["fmha_varlen_host.c"], pack, "emulator:sm_100a", 192)
+    assert result.returncode == 2
+    assert "sk: got 192, want a multiple of 128" in result.stderr
 
 
 @pytest.mark.slow
