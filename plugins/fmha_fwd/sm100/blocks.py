@@ -3,7 +3,9 @@
 
 Called by: kernel.py. Every role walks the same blocks by itself; nothing is published but what cluster launch control
 says.
-Source: core/kernels/schedule.py orders the blocks, the longest first under a causal mask.
+Source: core/kernels/schedule.py orders the blocks, the longest first under a causal mask. Not so across packed
+sequences, whose lengths the host does not know: an order by length would take a sort on the device, before the launch
+or in each CTA. There the GPU, or cluster launch control, hands out the next block to whoever is done.
 Limits: num_q_blocks * num_heads * batch + CTAs < 2^31.
 """
 
