@@ -6,6 +6,7 @@ Who calls it: the variants.py of families make rows; the registry selects among 
 
 from __future__ import annotations
 
+import hashlib
 import importlib
 from collections.abc import Hashable, Iterator, Mapping
 from dataclasses import dataclass, field
@@ -19,6 +20,8 @@ if TYPE_CHECKING:
     from opdeck.core.problem import Problem
 
 MAX_ID_CHARS = 150  # the DSL cuts mangled names at about 190
+MAX_SLUG_CHARS = 80  # leaves what families put before it
+SLUG_HASH_CHARS = 8
 
 
 @dataclass(frozen=True)
@@ -106,8 +109,12 @@ def fusion_name(fusion: Fusion | None) -> str:
 
 
 def fusion_slug(fusion: Fusion | None) -> str:
-    """Slug of a fusion for variant ids, "none" for None."""
-    return "none" if fusion is None else fusion.slug
+    """Slug of a fusion for variant ids, "none" for None; a long one, of many that are combined, ends in its hash."""
+    slug = "none" if fusion is None else fusion.slug
+    if len(slug) <= MAX_SLUG_CHARS:
+        return slug
+    digest = hashlib.sha256(slug.encode()).hexdigest()[:SLUG_HASH_CHARS]
+    return f"{slug[: MAX_SLUG_CHARS - 1 - SLUG_HASH_CHARS]}_{digest}"
 
 
 def fusion_key(fusion: Fusion | None) -> Hashable:

@@ -55,6 +55,10 @@ def test_a_missing_arrive_is_a_deadlock(subject: Subject):
 
 @EVERY_KERNEL
 def test_a_missing_fence_is_a_hazard(subject: Subject):
-    fence = next(mutant for mutant in gate(subject).mutants if mutant.rule.kind == "mbarrier_init fence")
-    verdict = gate(subject).judge(fence)
-    assert (verdict.fate, verdict.reason) == (Fate.CAUGHT, "hazard [missing-mbarrier-init-fence]")
+    """But where a cluster's barrier follows, which releases initialised mbarriers, too."""
+    kinds = {mutant.rule.kind: mutant for mutant in gate(subject).mutants}
+    verdict = gate(subject).judge(kinds["mbarrier_init fence"])
+    if "cluster barrier arrive" in kinds:
+        assert (verdict.fate, verdict.reason) == (Fate.VACUOUS, "same results, same happens-before order")
+    else:
+        assert (verdict.fate, verdict.reason) == (Fate.CAUGHT, "hazard [missing-mbarrier-init-fence]")

@@ -31,6 +31,7 @@ from opdeck.core.fusion import (
 )
 from opdeck.core.fusion.base import field_specs
 from opdeck.core.fusion.identity import identity
+from opdeck.core.variant import MAX_SLUG_CHARS, fusion_slug
 from opdeck.plugins.fmha_fwd import spec
 
 
@@ -134,6 +135,14 @@ def test_intersection_names_and_kinds() -> None:
     assert Residual() & Causal() == Causal()
     with pytest.raises(TypeError):
         Causal() & "causal"  # type: ignore[operator]
+
+
+def test_slug_of_many_fusions_is_cut_and_keeps_them_apart() -> None:
+    windowed = Everything("t") & Window(4, 4)
+    slugs = {fusion_slug(windowed & Everything("t", strict=strict)) for strict in (True, False)}
+    assert len(slugs) == 2
+    assert all(slug.isidentifier() and len(slug) == MAX_SLUG_CHARS for slug in slugs)
+    assert fusion_slug(Everything("t")) == Everything("t").slug
 
 
 def test_align_is_checked() -> None:
