@@ -8,6 +8,7 @@
  * Without PAGE_ROWS, or with 0, keys are packed. Compares with double precision on the CPU, and exits with 0 when the
  * errors are within bounds and no row outside the sequences was written, 1 when not, 2 when opdeck reported an error.
  */
+#define _POSIX_C_SOURCE 200112L /* posix_memalign, in strict C99 */
 #include "attention_reference.h"
 #include "device_memory.h"
 #include "opdeck.h"

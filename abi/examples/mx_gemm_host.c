@@ -8,6 +8,7 @@
  * Computes on DEVICE (default OPDECK_DEVICE, else emulator:sm_100a), compares with double precision on the CPU, and
  * exits with 0 when the errors are within bounds, 1 when they are not, 2 when opdeck reported an error.
  */
+#define _POSIX_C_SOURCE 200112L /* posix_memalign, in strict C99 */
 #include "device_memory.h"
 #include "opdeck.h"
 
