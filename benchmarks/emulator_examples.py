@@ -318,13 +318,16 @@ def main() -> None:
         options.result.write_text(json.dumps(asdict(run_case(cases[0], options.cutlass.resolve()))))
         return
     options.logs.mkdir(parents=True, exist_ok=True)
+    # Before the long run, which would be lost without it.
+    page = options.write.read_text() if options.write is not None else ""
     for case in cases:
         outcome = run_with_hazards(case, options)
         print(f"{case.name}: {outcome.status}; relative error {outcome.relative_error:.1e}; {outcome.schedules}; "
               f"{outcome.seconds:.2f} s of {outcome.wall_seconds:.0f} s", flush=True)  # fmt: skip
     if options.write is not None:
-        before = options.write.read_text().partition("| example |")[0]
-        options.write.write_text(before + table(options.logs))
+        before, _, behind = page.partition("| example |")
+        _, gap, behind = behind.partition("\n\n")
+        options.write.write_text(before + table(options.logs).rstrip("\n") + (gap + behind or "\n"))
 
 
 if __name__ == "__main__":
