@@ -19,7 +19,8 @@ Signal ClusterHazards::load_bulk(Warp& warp, const SharedBox& box, uint32_t mbar
   return signal;
 }
 
-// PTX ISA, "clusterlaunchcontrol.try_cancel": its example fences reads of a response before it asks for the next one.
+// The async proxy writes it, so reads of the one before are of another proxy. CUTLASS's schedulers (dynamic persistent
+// tile schedulers of C++ and of the DSL) have a proxy fence behind such reads.
 // Kernels leave such fences out before bulk copies, which come long after the reads.
 Signal ClusterHazards::load_response(Warp& warp, const SharedBox& box, uint32_t mbarrier_address) {
   if (level_ == HazardLevel::strict) {
