@@ -35,7 +35,7 @@ static void test_desc_is_checked(void) {
   desc.struct_size = sizeof desc;
   desc.emulator_lib = "/nowhere/libopdeck_emu.so";
   CHECK_STATUS(opdeck_ctx_create(&desc, &ctx), OPDECK_NO_DRIVER, "/nowhere/libopdeck_emu.so");
-  desc.emulator_lib = __FILE__;
+  desc.emulator_lib = TEXT_FILE;
   CHECK_STATUS(opdeck_ctx_create(&desc, &ctx), OPDECK_NO_DRIVER, "it is no ELF object");
   desc.emulator_lib = FAKE_PACK;
   CHECK_STATUS(opdeck_ctx_create(&desc, &ctx), OPDECK_NO_DRIVER, "not an opdeck emulator");
@@ -121,7 +121,7 @@ static void test_packs_that_do_not_fit(void) {
   CHECK_STATUS(opdeck_ctx_load_pack(NULL, FAKE_PACK), OPDECK_INVALID_ARGUMENT, "ctx: got NULL");
   CHECK_STATUS(opdeck_ctx_load_pack(ctx, "/nowhere.opdeck.so"), OPDECK_PACK, "/nowhere.opdeck.so: No such file");
   CHECK_STATUS(opdeck_ctx_load_pack(ctx, "/"), OPDECK_PACK, "not a file");
-  CHECK_STATUS(opdeck_ctx_load_pack(ctx, __FILE__), OPDECK_PACK, "it is no ELF object");
+  CHECK_STATUS(opdeck_ctx_load_pack(ctx, TEXT_FILE), OPDECK_PACK, "it is no ELF object");
   CHECK_STATUS(opdeck_ctx_load_pack(ctx, FAKE_EMULATOR), OPDECK_PACK, "not a pack: it has no opdeck_pack_v1");
   CHECK_STATUS(opdeck_ctx_load_pack(ctx, BAD_PACK_ABI), OPDECK_VERSION, "got pack ABI 7, want 3");
   CHECK_STATUS(opdeck_ctx_load_pack(ctx, BAD_PACK_TRIPLE), OPDECK_VERSION, "got host code for vax-dec-ultrix, want ");
