@@ -183,6 +183,7 @@ def _rule_row(rule: Rule, arrays: _Arrays) -> str:
         rhs_plus=rule.rhs_plus,
         when_field=_string(rule.when[0] if rule.when is not None else None),
         when_value=rule.when[1] if rule.when is not None else 0,
+        hint=_string(rule.hint or None),
     )
 
 

@@ -13,7 +13,7 @@ from typing import Any
 from opdeck.core import arrays
 from opdeck.core.arrays import TensorView
 from opdeck.core.fusion import Fusion
-from opdeck.core.schema import FamilySchema, Rule
+from opdeck.core.schema import FamilySchema
 from opdeck.core.variant import Variant
 
 
@@ -63,7 +63,6 @@ class Family:
     fusion_type: what may be given beyond these; None when nothing may.
     extents: sizes of a problem by the names of fusion.Extent, as far as its fields tell them: for checks of leaves.
     fusion_check: "module:function" that runs a kernel with a fusion and raises when it is wrong; "" when there is none.
-    elsewhere: what Unsupported says of who serves problems of which a rule does not hold.
     commands: "module:function" by "run" and "explain": the typer commands `opdeck run NAME` and `opdeck explain NAME`.
     """
 
@@ -74,7 +73,6 @@ class Family:
     fusion_type: type[Fusion] | None = None
     extents: Callable[[Mapping[str, int]], Mapping[str, int]] = field(default=dict)
     fusion_check: str = ""
-    elsewhere: tuple[tuple[Rule, str], ...] = ()
     commands: Mapping[str, str] = field(default_factory=dict)
 
     @property

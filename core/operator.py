@@ -216,9 +216,6 @@ class Operator:
         if refusals:
             nearest = min(refusals, key=lambda row: len(row.reasons))
             message += f"; nearest: {nearest.variant.id} ({'; '.join(nearest.reasons)})"
-        for rule, says in self._family.elsewhere:
-            if rule.failure(problem.field_values) is not None:
-                message += f"; {says}"
         raise Unsupported(message, refusal_lines(refusals))
 
     def _choose(self, problem: Problem, device: Device, variant_id: str | None) -> Variant:

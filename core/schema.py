@@ -45,7 +45,7 @@ class Rule:
 
     when: (field, value): the rule is about problems alone in which that field has that value, and in which every field
     that it names is there (a dim or type that only optional arguments have may not be). Rules of FamilySchema.empty
-    have none.
+    have none. hint: what a failure says besides: who serves problems of which the rule does not hold.
     Fields are the dims that the arguments bind (b, sq, ...), "dtype.X" (DType.number of the type symbol X), "has.ARG"
     (1 when the optional ARG is given), "transposed.ARG" (1 when the last dim but one is the contiguous one, of a
     transposable ARG), "pitch.ARG" (elements from one row to the next, of an ARG that has_pitch; from one column to the
@@ -59,6 +59,7 @@ class Rule:
     rhs_divisor: int = 1
     rhs_plus: int = 0
     when: tuple[str, int] | None = None
+    hint: str = ""
 
     def failure(self, fields: Mapping[str, float]) -> str | None:
         """Why the rule does not hold, "dqk: got 96, want 64|128"; None when it holds."""
@@ -75,7 +76,8 @@ class Rule:
         plus = f" + {self.rhs_plus}" if self.rhs_plus else ""
         rhs = "" if self.rhs_field is None else f"{self.rhs_field}{divided}{plus} = "
         wanted = "|".join(self._value_text(want) for want in wants)
-        return f"{self.field}: got {self._value_text(got)}, want {_WORDS.get(self.op, '')}{rhs}{wanted}"
+        hint = f" ({self.hint})" if self.hint else ""
+        return f"{self.field}: got {self._value_text(got)}, want {_WORDS.get(self.op, '')}{rhs}{wanted}{hint}"
 
     def _rhs(self, value: float) -> float:
         return value if self.rhs_divisor == 1 else -(-value // self.rhs_divisor)

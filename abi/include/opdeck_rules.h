@@ -39,6 +39,8 @@ typedef struct opdeck_rule {
   const char *when_field; /* not NULL: the rule is about problems alone in which this field has the value when_value, and
                              in which every field that it names is there; about others it says nothing, and holds */
   int64_t when_value;
+  const char *hint; /* what a reason says besides, in parentheses: who serves problems of which the rule does not hold;
+                       NULL: nothing */
 } opdeck_rule;
 
 typedef struct opdeck_field {

@@ -16,7 +16,7 @@
 extern "C" {
 #endif
 
-#define OPDECK_PACK_ABI 3
+#define OPDECK_PACK_ABI 4
 
 /* Canonical dtype numbers, the same as opdeck.core.dtypes. */
 typedef enum opdeck_pack_dtype {

@@ -117,6 +117,7 @@ static int holds_or_reason(const opdeck_rule *rule, const opdeck_field *fields, 
   od_text_add(reason, "%s: got ", rule->field);
   add_value(reason, rule->field, got->value);
   add_wanted(reason, rule, wants, num_wants);
+  if (rule->hint != NULL) od_text_add(reason, " (%s)", rule->hint);
   return 0;
 }
 

@@ -19,7 +19,6 @@ def opdeck_operators() -> list[Family]:
             fusions=variants.FUSIONS,
             fusion_type=AttentionFusion,
             extents=spec.extents,
-            elsewhere=((variants.WHOLE_TILE_PAGES, "pages of other sizes: fmha_gen, which this version lacks"),),
             fusion_check="opdeck.plugins.fmha_fwd.check:check_fusion",
             commands={
                 "run": "opdeck.plugins.fmha_fwd.commands:run",

@@ -111,7 +111,8 @@ _BLACKWELL_DEFAULTS: Mapping[Types, tuple[Dims, ...]] = {
     ("fp8_e4m3", "bf16"): ((128, 128),),
 }
 # TMA loads tiles of 128 keys, each from one page.
-WHOLE_TILE_PAGES = Rule("sk", "multiple_of", (128,), when=("has.block_table", 1))
+_OTHER_PAGES = "pages of other sizes: fmha_gen, which this version lacks"
+_WHOLE_TILE_PAGES = Rule("sk", "multiple_of", (128,), when=("has.block_table", 1), hint=_OTHER_PAGES)
 
 
 # Those that leave room for a score function's tensor.
@@ -154,7 +155,7 @@ def _blackwell(arch_name: str, bits: _Bits) -> Kernel:
         types=bits.types,
         config_by_dims={dims: {**common, **of_dims} for dims, of_dims in bits.stages.items()},
         default_dims=_BLACKWELL_DEFAULTS,
-        accept=(WHOLE_TILE_PAGES,),
+        accept=(_WHOLE_TILE_PAGES,),
         score_config=_SCORE_REGS,
         function_config=_FUNCTION_REGS,
         tensor_config={dims: {**_TENSOR_REGS, **of_dims} for dims, of_dims in bits.tensor_stages.items()},

@@ -112,9 +112,10 @@ static const opdeck_rule fmha_checks[] = {
     {"softmax_scale", OPDECK_RULE_GE, 1, zero, NULL},
 };
 static const opdeck_rule fmha_empty[] = {{"b", OPDECK_RULE_EQ, 1, zero, NULL}, {"sq", OPDECK_RULE_EQ, 1, zero, NULL}};
-static const opdeck_rule accept_bf16[] = {{"dtype.T", OPDECK_RULE_EQ, 1, bf16, NULL},
-                                          {FAKE_FIELD, OPDECK_RULE_IN, 2, d64_or_128, NULL}};
-static const opdeck_rule accept_any_dtype[] = {{"dqk", OPDECK_RULE_IN, 2, d64_or_128, NULL}};
+#define D64_OR_128(the_field) \
+  {.field = the_field, .op = OPDECK_RULE_IN, .num_values = 2, .values = d64_or_128, .hint = "others: mla"}
+static const opdeck_rule accept_bf16[] = {{"dtype.T", OPDECK_RULE_EQ, 1, bf16, NULL}, D64_OR_128(FAKE_FIELD)};
+static const opdeck_rule accept_any_dtype[] = {D64_OR_128("dqk")};
 
 static const int32_t first_three[] = {0, 1, 2};
 static const int32_t all_three[] = {0, 1, 2};

@@ -122,8 +122,9 @@ static void test_unsupported(void) {
   }
   CHECK_STATUS(plan_status(&fmha), OPDECK_UNSUPPORTED,
                "fmha_fwd on sm_100a: none of 4 variants (1 of them for other archs)");
-  CHECK(strstr(opdeck_last_error(), "nearest: fmha_bf16 (dqk: got 32, want 64|128)") != NULL);
-  CHECK(strstr(opdeck_last_error(), "\n  dqk: got 32, want 64|128 (2 variants, such as fmha_bf16)\n") != NULL);
+  CHECK(strstr(opdeck_last_error(), "nearest: fmha_bf16 (dqk: got 32, want 64|128 (others: mla))") != NULL);
+  CHECK(strstr(opdeck_last_error(),
+               "\n  dqk: got 32, want 64|128 (others: mla) (2 variants, such as fmha_bf16)\n") != NULL);
   CHECK(strstr(opdeck_last_error(), "\n  fmha_alibi: fusion: got none, want alibi") != NULL);
   CHECK(strstr(opdeck_last_error(), "\n  fmha_hopper") == NULL);
 }

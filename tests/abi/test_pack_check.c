@@ -96,7 +96,7 @@ static void fill(tables *t) {
 
 static void test_table(void) {
   GOOD((void)0);
-  FAULT_OF(OPDECK_VERSION, t.table.abi = 1, "file: got pack ABI 1, want 3");
+  FAULT_OF(OPDECK_VERSION, t.table.abi = 1, "file: got pack ABI 1, want 4");
   FAULT_OF(OPDECK_VERSION, t.table.host_triple = "riscv64", "file: got host code for riscv64, want " HOST_TRIPLE);
   FAULT_OF(OPDECK_VERSION, t.table.host_triple = NULL, "got host code for no host");
   FAULT(t.table.num_variants = 0, "file: it has no kernels");

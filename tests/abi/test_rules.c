@@ -93,6 +93,8 @@ static void test_reasons(void) {
   check_reason(&(opdeck_rule){"dtype.T", OPDECK_RULE_IN, 2, dtypes, NULL}, "dtype.T: got fp32, want fp16|bf16");
   check_reason(&(opdeck_rule){"hq", OPDECK_RULE_NE, 0, NULL, "hq"}, "hq: got 6, want other than hq = 6");
   check_reason(&(opdeck_rule){"dqk", OPDECK_RULE_GE, 1, values, NULL}, "holds");
+  check_reason(&(opdeck_rule){.field = "dqk", .op = OPDECK_RULE_EQ, .num_values = 1, .values = values, .hint = "mla"},
+               "dqk: got 96, want 64 (mla)");
 }
 
 static void test_malformed_rules_do_not_hold(void) {

@@ -16,6 +16,8 @@ from copy_plugin.family import NUM_COLS, Affine
 from packs import Pack
 
 import opdeck.abi
+from opdeck.core.arrays import view
+from opdeck.core.devices import LaunchArgs
 from opdeck.core.devices.find import open_device
 from opdeck.core.errors import ArgumentError, Unsupported
 from opdeck.core.operator import Operator
@@ -114,8 +116,17 @@ def test_no_rows_launch_nothing(copy: Operator):
 
 
 def test_what_no_row_accepts_is_refused(copy: Operator):
-    with pytest.raises(Unsupported, match="cols: got 64, want 128"):
-        copy(np.ones((2, 64), np.float32), device="emulator:sm_90a")
+    x = np.ones((2, 64), np.float32)
+    with pytest.raises(Unsupported) as caught:
+        copy(x, device="emulator:sm_90a")
+    reason = "cols: got 64, want 128 (others: slice them)"
+    assert f"{reason} (2 variants, such as copy_sm90a_fp32_none)" in caught.value.reasons
+    # libopdeck, asked past Python's selection, has it from the pack.
+    args = LaunchArgs({"x": view(x, "x"), "y": view(x.copy(), "out")}, {}, None, (), None)
+    row = next(row for row in copy.variants() if row.id == "copy_sm90a_fp32_none")
+    with pytest.raises(Unsupported) as caught:
+        open_device("emulator:sm_90a").launcher(copy.schema, row).prepare(args)
+    assert caught.value.reasons == (f"copy_sm90a_fp32_none: {reason}",)
     with pytest.raises(ArgumentError, match="x"):
         copy(np.ones((2, 2 * NUM_COLS), np.float32)[:, ::2], device="emulator:sm_90a")
 

@@ -189,7 +189,7 @@ def test_unsupported_gives_each_reason_and_the_nearest_variant(operator: Operato
 def test_unsupported_pages_name_the_family_that_is_for_them() -> None:
     q, pages = np.ones((1, 8, 1, 64), np.float16), np.ones((4, 16, 1, 64), np.float16)
     keys = {"block_table": np.zeros((1, 2), np.int32), "seqused_k": np.full(1, 32, np.int32)}
-    with pytest.raises(Unsupported, match=r"\(sk: got 16, want a multiple of 128\); pages of other sizes: fmha_gen"):
+    with pytest.raises(Unsupported, match=r"sk: got 16, want a multiple of 128 \(pages of other sizes: fmha_gen"):
         registry.get("fmha_fwd")(q, pages, pages, **keys, device="emulator:sm_100a")
     with pytest.raises(Unsupported) as caught:
         registry.get("fmha_fwd")(*[np.ones((1, 8, 1, 520), np.float16)] * 3, device="emulator:sm_100a")

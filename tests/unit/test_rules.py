@@ -31,6 +31,7 @@ def first_failure_in_c(rules: Sequence[Rule], fields: Mapping[str, int]) -> tupl
         c_rule.rhs_plus = rule.rhs_plus
         when_field, c_rule.when_value = rule.when if rule.when is not None else (None, 0)
         c_rule.when_field = ffi.NULL if when_field is None else text(when_field)
+        c_rule.hint = text(rule.hint) if rule.hint else ffi.NULL
         values = rule.values if rule.rhs_divisor == 1 else (rule.rhs_divisor,)
         kept.append(ffi.new("int64_t[]", values))
         c_rule.num_values, c_rule.values = len(values), kept[-1] if values else ffi.NULL
@@ -65,7 +66,7 @@ def rules(draw: st.DrawFn) -> Rule:
         return Rule(draw(names), op, rhs_field=draw(names), rhs_divisor=divisor, when=when)
     if draw(st.booleans()):
         return Rule(draw(names), op, rhs_field="small", rhs_plus=draw(st.integers(-2, 2)), when=when)
-    return Rule(draw(names), op, (draw(numbers),), when=when)
+    return Rule(draw(names), op, (draw(numbers),), when=when, hint=draw(st.sampled_from(["", "larger ones: mla"])))
 
 
 @settings(deadline=None, max_examples=500)
@@ -93,6 +94,7 @@ def test_python_and_c_agree(rows: list[Rule], fields: dict[str, int], small: int
         ),
         (Rule("n", "eq", rhs_field="m", rhs_plus=1), {"n": 3, "m": 3}, "n: got 3, want m + 1 = 4"),
         (Rule("b", "eq", (1,), when=("has.x", 1)), {"b": 2, "has.x": 1}, "b: got 2, want 1"),
+        (Rule("b", "eq", (1,), hint="more: gen"), {"b": 2}, "b: got 2, want 1 (more: gen)"),
         (Rule("b", "eq", (1,), when=("has.x", 1)), {"b": 2, "has.x": 0}, None),
         (Rule("n", "eq", rhs_field="b", when=("has.x", 0)), {"b": 2, "has.x": 0}, None),  # n is nobody's dim here
         (Rule("scale", "gt", (0,)), {"scale": 0.5}, None),

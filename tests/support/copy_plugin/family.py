@@ -52,7 +52,10 @@ def rows(fusions: Sequence[Fusion | None]) -> tuple[Variant, ...]:
             arch=arch.name,
             dtype=dtype,
             fusion=fusion,
-            accept=(Rule("cols", "eq", (NUM_COLS,)), Rule("dtype.T", "eq", (dtypes.dtype(dtype).number,))),
+            accept=(
+                Rule("cols", "eq", (NUM_COLS,), hint="others: slice them"),
+                Rule("dtype.T", "eq", (dtypes.dtype(dtype).number,)),
+            ),
             config={"num_threads": NUM_COLS},
             factory="copy_plugin.kernel:make",
             static_dims={"cols": NUM_COLS},
