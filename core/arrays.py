@@ -32,6 +32,7 @@ WANTED = "a numpy array, a torch tensor or an object with __dlpack__"
 class TensorView(NamedTuple):
     """An array as a kernel sees it. argument: its name to the user. strides: in elements. device: "cpu" or "cuda:N".
 
+    dtype: the canonical name; of a type that is none of opdeck's, the library's, which all who ask for types refuse.
     owner: what keeps the memory.
     """
 
@@ -66,8 +67,7 @@ class TensorView(NamedTuple):
 def view(array: object, argument: str) -> TensorView:
     """The view of an array.
 
-    Raises: ArgumentTypeError when it is no array or its element type is none of opdeck's; ArgumentError when its memory
-    cannot be described.
+    Raises: ArgumentTypeError when it is no array; ArgumentError when its memory cannot be described.
     """
     if isinstance(array, np.ma.MaskedArray):
         raise ArgumentTypeError(argument, "a masked array", WANTED, "no kernel reads its mask")
@@ -163,9 +163,7 @@ def aligned_copy(array: npt.NDArray[Any]) -> npt.NDArray[Any]:
 
 def _view_numpy(array: npt.NDArray[Any], argument: str) -> TensorView:
     name = _name_of_numpy_dtype(array.dtype)
-    if name is None:
-        raise ArgumentTypeError(argument, f"dtype {array.dtype}", _dtype_names())
-    size_bytes, strides_bytes = array.itemsize, array.strides
+    size_bytes, strides_bytes = max(array.itemsize, 1), array.strides
     strides = tuple([stride // size_bytes for stride in strides_bytes])
     if sum(strides) * size_bytes != sum(strides_bytes):  # // rounds down: any remainder shows in the sum
         want = f"multiples of the element's {size_bytes} bytes"
@@ -175,9 +173,9 @@ def _view_numpy(array: npt.NDArray[Any], argument: str) -> TensorView:
 
 
 @functools.cache
-def _name_of_numpy_dtype(numpy_dtype: np.dtype[Any]) -> str | None:
+def _name_of_numpy_dtype(numpy_dtype: np.dtype[Any]) -> str:
     row = dtypes.by_numpy_name(numpy_dtype.name)
-    return row.name if row is not None and numpy_dtype.isnative else None
+    return row.name if row is not None and numpy_dtype.isnative else str(numpy_dtype)
 
 
 def is_torch(array: object) -> bool:
@@ -186,15 +184,15 @@ def is_torch(array: object) -> bool:
 
 
 def _view_torch(tensor: Any, argument: str) -> TensorView:
-    row = dtypes.by_torch_name(str(tensor.dtype).removeprefix("torch."))
-    if row is None:
-        raise ArgumentTypeError(argument, f"dtype {tensor.dtype}", _dtype_names())
+    torch_name = str(tensor.dtype).removeprefix("torch.")
+    row = dtypes.by_torch_name(torch_name)
     layout = str(tensor.layout)
     if layout != "torch.strided" or tensor.device.type not in ("cpu", "cuda"):
         raise ArgumentTypeError(argument, f"a {layout} tensor on {tensor.device}", "a strided one on cpu or cuda")
     device = "cpu" if tensor.device.type == "cpu" else f"cuda:{tensor.device.index}"
     shape, strides = tuple(tensor.shape), tuple(tensor.stride())
-    return TensorView(argument, tensor.data_ptr(), shape, strides, row.name, device, False, tensor)
+    name = torch_name if row is None else row.name
+    return TensorView(argument, tensor.data_ptr(), shape, strides, name, device, False, tensor)
 
 
 class _DLTensor(ctypes.Structure):
@@ -250,16 +248,15 @@ def _view_dlpack(array: Any, argument: str) -> TensorView:
         tensor, is_readonly = managed.tensor, bool(managed.flags & _DLPACK_READ_ONLY)
     else:
         tensor = _DLTensor.from_address(_capsule_pointer(capsule, b"dltensor"))
-    row = dtypes.by_dlpack(tensor.code, tensor.bits)
-    if row is None or tensor.lanes != 1:
-        got = f"DLPack dtype code {tensor.code}, {tensor.bits} bits, {tensor.lanes} lanes"
-        raise ArgumentTypeError(argument, got, _dtype_names())
+    row = dtypes.by_dlpack(tensor.code, tensor.bits) if tensor.lanes == 1 else None
     shape = tuple(tensor.shape[: tensor.ndim])
     strides = tuple(tensor.strides[: tensor.ndim]) if tensor.strides else compact_strides(shape)
     device = kind if kind == "cpu" else f"{kind}:{device_id}"
     address = (tensor.data or 0) + tensor.byte_offset
     # The capsule keeps the memory; its destructor hands it back, since nobody consumes it.
-    return TensorView(argument, address, shape, strides, row.name, device, is_readonly, (array, capsule))
+    unknown = f"(code {tensor.code}, {tensor.bits} bits, {tensor.lanes} lanes)"
+    name = unknown if row is None else row.name
+    return TensorView(argument, address, shape, strides, name, device, is_readonly, (array, capsule))
 
 
 def compact_strides(shape: Sequence[int]) -> tuple[int, ...]:
@@ -269,7 +266,3 @@ def compact_strides(shape: Sequence[int]) -> tuple[int, ...]:
         strides.append(step)
         step *= extent
     return tuple(reversed(strides))
-
-
-def _dtype_names() -> str:
-    return "|".join(row.name for row in dtypes.DTYPES)

@@ -227,7 +227,9 @@ def _aux_spec(value: Any, argument: str) -> tuple[LeafKind, int, str]:
         return LeafKind.INT32, 0, "int32"
     if isinstance(value, float):
         return LeafKind.FLOAT32, 0, "fp32"
-    tensor = arrays.view(value, argument)
+    tensor, wanted = arrays.view(value, argument), [row.name for row in dtypes.DTYPES if row.bits >= 8]
+    if tensor.dtype not in wanted:
+        raise ArgumentTypeError(argument, f"dtype {tensor.dtype}", "|".join(wanted))
     return LeafKind.TENSOR, len(tensor.shape), tensor.dtype
 
 

@@ -18,15 +18,14 @@ import typer
 
 from opdeck.core import arrays, mx, registry
 from opdeck.core.cli.devices import DeviceOption, HazardsOption, ScheduleOption, command_device
+from opdeck.core.cli.explain import print_verdicts
 from opdeck.core.cli.explore import ExploreOption, print_exploration
 from opdeck.core.cli.profile import ProfileOption, print_profile
-from opdeck.core.cli.text import print_table
 from opdeck.core.devices import Device
 from opdeck.core.errors import ArgumentError
 from opdeck.core.fusion import Activation
 from opdeck.core.mx.report import accuracy
 from opdeck.core.mx.tensor import K_MULTIPLE, MxTensor
-from opdeck.core.operator import refusal_lines
 from opdeck.core.profile.recorder import Recorder
 from opdeck.core.transfer import to_memory, to_numpy, wait_for
 from opdeck.core.variant import Variant
@@ -190,13 +189,7 @@ def explain(
     product = _Product(shape, *numbers.operands(shape), (a_format, b_format or a_format), d_format, epilogue)
     where = command_device(device, None, None)
     operator = registry.get("mx_gemm")
-    problem = operator.problem(**product.call(where.memory), device=where)
-    print(problem)
-    refusals = operator.explain(problem)
-    accepting = [row.variant for row in refusals if not row.reasons]
-    rows = [(row.id, "accepts" if idx else "chosen", row.config_text) for idx, row in enumerate(accepting)]
-    print_table(("variant", "verdict", "config"), rows)
-    print("\n".join(refusal_lines(refusals)))
+    print_verdicts(operator, operator.problem(**product.call(where.memory), device=where))
 
 
 class _Numbers:

@@ -26,7 +26,10 @@ MX_QUANTIZE = Family(
     schema=quantize_spec.SCHEMA,
     call=quantize_spec.call,
     rows=quantize_variants.rows,
-    commands={"run": "opdeck.plugins.mx_quantize.commands:run"},
+    commands={
+        "run": "opdeck.plugins.mx_quantize.commands:run",
+        "explain": "opdeck.plugins.mx_quantize.commands:explain",
+    },
 )
 
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""commands.py: `opdeck run mx_quantize`.
+"""commands.py: `opdeck run mx_quantize` and `opdeck explain mx_quantize`.
 
 Who calls it: opdeck.core.cli, through the family's row in the plugin.py of mx_gemm.
 """
@@ -7,13 +7,16 @@ Who calls it: opdeck.core.cli, through the family's row in the plugin.py of mx_g
 from __future__ import annotations
 
 import time
-from typing import Annotated
+from math import prod
+from typing import Annotated, Any
 
 import numpy as np
+import numpy.typing as npt
 import typer
 
 from opdeck.core import dtypes, mx, registry
 from opdeck.core.cli.devices import DeviceOption, HazardsOption, ScheduleOption, command_device
+from opdeck.core.cli.explain import print_verdicts
 from opdeck.core.errors import ArgumentError
 from opdeck.core.mx.quantize import SOURCE_DTYPES
 from opdeck.core.mx.report import accuracy
@@ -46,11 +49,7 @@ def run(
     verify: VerifyOption = True,
 ) -> None:
     """Quantises random numbers; verified against the host's quantiser, bit by bit. Exit status 1 when it is wrong."""
-    if dtype not in SOURCE_DTYPES:
-        raise ArgumentError("--dtype", repr(dtype), "|".join(SOURCE_DTYPES))
-    if l * m * k >= MAX_ELEMS:
-        raise ArgumentError("--l, --m, --k", f"a tensor {(l, m, k)}", "one of less than 2^33 elements")
-    numbers = np.random.default_rng(seed).standard_normal((l, m, k), np.float32).astype(dtypes.dtype(dtype).numpy)
+    numbers = _numbers((l, m, k), dtype, seed)
     where, operator = command_device(device, schedule, hazards), registry.get("mx_quantize")
     arguments = {"x": to_memory(numbers, where.memory), "format": format, "device": where}
     arguments["out"] = operator(**arguments)  # so that neither compiling nor a global scale is timed
@@ -75,6 +74,29 @@ def run(
         print("PASS" if is_right else "FAIL")
         if not is_right:
             raise typer.Exit(1)
+
+
+def explain(
+    m: RowsOption = 512,
+    k: ColumnsOption = 512,
+    l: BatchOption = 1,  # noqa: E741
+    format: FormatOption = "mxfp8_e4m3",
+    dtype: DtypeOption = "bf16",
+    device: DeviceOption = None,
+) -> None:
+    """The variants of the quantiser that accept the problem, with their configs, and why the others do not."""
+    where, operator = command_device(device, None, None), registry.get("mx_quantize")
+    numbers = to_memory(_numbers((l, m, k), dtype, seed=0), where.memory)
+    print_verdicts(operator, operator.problem(numbers, format, device=where))
+
+
+def _numbers(shape: tuple[int, int, int], dtype: str, seed: int) -> npt.NDArray[Any]:
+    """N(0, 1), (L, M, K)."""
+    if dtype not in SOURCE_DTYPES:
+        raise ArgumentError("--dtype", repr(dtype), "|".join(SOURCE_DTYPES))
+    if prod(shape) >= MAX_ELEMS:
+        raise ArgumentError("--l, --m, --k", f"a tensor {shape}", "one of less than 2^33 elements")
+    return np.random.default_rng(seed).standard_normal(shape, np.float32).astype(dtypes.dtype(dtype).numpy)
 
 
 def _is_same(got: mx.MxTensor, want: mx.MxTensor) -> bool:

@@ -68,6 +68,8 @@ def call(
         want = _ALIASES.get(name, "one that it has")
         raise ArgumentTypeError(name, "an argument that mx_quantize does not have", want)
     row, view = mx_format(format), arrays.view(x, "x")
+    if view.dtype not in SOURCE_DTYPES:
+        raise ArgumentTypeError("x", f"dtype {view.dtype}", "|".join(SOURCE_DTYPES))
     if len(view.shape) not in ORDERS or view.shape[-1] == 0 or view.shape[-1] % K_MULTIPLE:
         raise ArgumentError("x", f"shape {view.shape}", f"(M, K) or (L, M, K), K a multiple of {K_MULTIPLE}")
     if global_scale is not None and not row.has_global_scale:

@@ -86,8 +86,10 @@ def test_refusals() -> None:
     x, operator = np.zeros((4, 64), np.float32), registry.get("mx_quantize")
     with pytest.raises(ArgumentError, match=r"format: got 'mxfp5', want mxfp8_e4m3\|"):
         operator(x, "mxfp5")
-    with pytest.raises(ArgumentTypeError, match=r"x: got dtype int32, want fp32\|fp16\|bf16"):
+    with pytest.raises(ArgumentTypeError, match=r"x: got dtype int32, want fp32\|fp16\|bf16$"):
         operator(x.astype(np.int32), "mxfp4", device="cpu")
+    with pytest.raises(ArgumentTypeError, match=r"x: got dtype <U1, want fp32\|fp16\|bf16$"):
+        operator(x.astype("U1"), "nvfp4", device="cpu")
     with pytest.raises(ArgumentError, match=r"x: got shape \(4, 48\), want .* K a multiple of 32"):
         operator(x[:, :48], "mxfp4")
     with pytest.raises(ArgumentError, match=r"x: got a stride of 2 elements in dim k, want 1"):

@@ -118,10 +118,8 @@ def test_permuted() -> None:
 def test_what_is_no_array_is_refused() -> None:
     with pytest.raises(ArgumentTypeError, match=r"x: got list, want a numpy array"):
         arrays.view([1.0], "x")
-    with pytest.raises(ArgumentTypeError, match=r"x: got dtype complex64, want fp16\|"):
-        arrays.view(np.zeros(3, np.complex64), "x")
-    with pytest.raises(ArgumentTypeError, match="x: got dtype >f4"):
-        arrays.view(np.zeros(3, ">f4"), "x")
+    assert [arrays.view(np.zeros(3, name), "x").dtype for name in ("complex64", ">f4")] == ["complex64", ">f4"]
+    assert arrays.view(DlpackArray(np.zeros(3)), "x").dtype == "(code 2, 64 bits, 1 lanes)"
     fields = np.zeros(4, np.dtype([("a", np.int8), ("b", np.float32)]))
     with pytest.raises(ArgumentError, match=r"x: got strides of \(5,\) bytes, want multiples of the element's 4"):
         arrays.view(fields["b"], "x")

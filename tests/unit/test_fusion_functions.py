@@ -111,6 +111,8 @@ def test_what_has_no_identity_is_named(fn: Any, wrong: str) -> None:
 def test_an_aux_that_is_no_array_is_named() -> None:
     with pytest.raises(ArgumentTypeError, match=r"aux\[1\]: got"):
         score_mod(lambda score, at, a, b: score, (1, object()))
+    with pytest.raises(ArgumentTypeError, match=r"aux\[0\]: got dtype float64, want fp16\|bf16\|fp32\|"):
+        score_mod(lambda score, at, table: score, (np.zeros(3),))
 
 
 def test_aux_that_is_no_sequence_is_named() -> None:

@@ -244,6 +244,8 @@ def operand(rows: int, k: int = 64, name: str = "mxfp8_e4m3", *batch: int) -> mx
         ({"bias": np.zeros(5, np.float32), "d_format": "fp32"}, ArgumentError, "bias: got n = 5"),
         ({"out": np.zeros((5, 5), np.float16)}, ArgumentError, "out: got shape (5, 5), want (5, 4)"),
         ({"out": np.zeros((5, 4), np.float16)}, ArgumentError, "out: got a stride of 4 elements in dim m"),
+        ({"out": np.zeros((5, 4))}, ArgumentTypeError, "out: got dtype float64, want fp16|bf16|fp32"),
+        ({"bias": np.zeros(4)}, ArgumentTypeError, "bias: got dtype float64, want fp16|bf16|fp32"),
         ({"alpha": float("nan")}, ArgumentError, "alpha: got nan, want a finite number"),
         ({"alpha": "2"}, ArgumentTypeError, "alpha: got '2', want a number"),
         ({"beta": None}, ArgumentTypeError, "beta: got None, want a number"),
