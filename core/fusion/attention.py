@@ -121,12 +121,12 @@ class AttentionFusion(Fusion):
         """
         return self.mask.tile_ranges(q_block, tile, sq, sk)
 
-    def k_tile(self, q_block: IntLike, position: IntLike) -> IntLike:
+    def k_tile(self, q_block: IntLike, tile: tuple[int, int], position: IntLike) -> IntLike:
         """The K tile at a position of the Q tile's ranges: the same number, unless a mask has them in another order.
 
         The Q tiles 2 i and 2 i + 1 have the same order.
         """
-        return self.mask.k_tile(q_block, position)
+        return self.mask.k_tile(q_block, tile, position)
 
     def get_trip_count(self, q_block: IntLike, tile: tuple[int, int], sq: IntLike, sk: IntLike) -> IntLike:
         """Number of K tiles that the Q tile visits."""
@@ -191,8 +191,13 @@ class Mask(AttentionFusion):
         """This default knows nothing of the mask: it visits all of K, every tile masked."""
         return TileRanges(0, 0, 0, ceil_div(sk, tile[1]))
 
-    def k_tile(self, q_block: IntLike, position: IntLike) -> IntLike:
+    def k_tile(self, q_block: IntLike, tile: tuple[int, int], position: IntLike) -> IntLike:
         return position
+
+    @property
+    def is_in_order(self) -> bool:
+        """Whether positions are K tiles. Where not, some may lie past the last key; those are masked."""
+        return type(self).k_tile is Mask.k_tile
 
     @property
     def mask(self) -> Mask:

@@ -4,8 +4,8 @@
 Who calls it: users, around a mask that knows no tile ranges: block_sparse(mask_mod(fn), extent).
 How: the K tiles that a pair of Q tiles (one CTA's) needs are listed, and tile ranges count positions in that list. In
 it those that only the first Q tile sees come first, then those of both, then the second one's, so that either has one
-range; within, tiles that are seen whole lie together, and are not masked.
-Limits: tiles of 128 x 128; not for packed sequences, used lengths or pages.
+range; within, tiles that are seen whole lie together, and are not masked. Lists are of tiles of 128 x 128 of one
+sequence, from its first query and key. Kernels with K tiles of 64 take a listed one as two.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ import numpy.typing as npt
 from opdeck.core.errors import ArgumentError, ArgumentTypeError
 from opdeck.core.fusion.attention import AttentionFusion, Coords, Extent, Mask, TileRanges
 from opdeck.core.fusion.base import Int32Leaf, LeafKind, TensorLeaf, tensor_leaf
-from opdeck.core.fusion.intmath import IntLike, broadcast_index, ceil_div, clamp, floor_div, min_
+from opdeck.core.fusion.intmath import IntLike, at_most, broadcast_index, ceil_div, clamp, floor_div, max_
 
 TILE = 128
 TILES_PER_LIST = 2
@@ -34,8 +34,8 @@ class BlockSparse(Mask):
     """The mask `inner`, of which tiles that no query sees are not visited. block_sparse makes it.
 
     tiles: (B or 1, Hq or 1, pairs of Q tiles, K tiles) int32, the list of each pair. ranges: (B or 1, Hq or 1, Q tiles,
-    4) int32, TileRanges in positions of the list. num_queries, num_keys: Sq and Sk that they were made for; a negative
-    num_keys is -1 - Sk, and no tile goes unmasked then, or for another Sk. num_queries is -1 where it is not known.
+    4) int32, TileRanges in positions of the list. Those of a shorter sequence are padded with anything. lengths: (B or
+    1, 2) int32, the queries and keys that a sequence's lists are of; with another number of keys no tile goes unmasked.
     """
 
     inner: Mask
@@ -43,8 +43,7 @@ class BlockSparse(Mask):
         dims=("batch|1", "num_heads|1", "q_tile_pairs", "k_tiles"), dtype="int32", align_bytes=4
     )
     ranges: TensorLeaf = tensor_leaf(dims=("batch|1", "num_heads|1", "q_tiles", "4"), dtype="int32", align_bytes=4)
-    num_keys: Int32Leaf = -1
-    num_queries: Int32Leaf = -1
+    lengths: TensorLeaf = tensor_leaf(dims=("batch|1", "2"), dtype="int32", align_bytes=4)
 
     name: ClassVar[str] = "block_sparse"
 
@@ -54,18 +53,19 @@ class BlockSparse(Mask):
 
     def at(self, batch: IntLike, head: IntLike) -> AttentionFusion:
         at = [broadcast_index(idx, extent) for idx, extent in zip((batch, head), self.tiles.shape, strict=False)]
-        return _BlocksOfHead(self.inner.at(batch, head).mask, self.tiles, self.ranges, self.num_keys, *at)
+        num_keys = self.lengths[broadcast_index(batch, self.lengths.shape[0]), 1]
+        return _BlocksOfHead(self.inner.at(batch, head).mask, self.tiles, self.ranges, num_keys, *at)
 
     def visible(self, coords: Coords) -> Any:
         return self.inner.visible(coords)
 
     def check_lengths(self, sq: int, sk: int) -> None:
-        if isinstance(self.num_queries, LeafKind) or self.num_queries < 0:
+        if not isinstance(self.lengths, np.ndarray):
             return
-        made_for = (int(self.num_queries), int(max(self.num_keys, -1 - self.num_keys)))
-        if made_for != (sq, sk):
-            want = f"one for the call's {sq} and {sk}"
-            raise ArgumentError("mask", f"a block_sparse of {made_for[0]} queries and {made_for[1]} keys", want)
+        for made_for in self.lengths.tolist():
+            if made_for != [sq, sk]:
+                want = f"one for the call's {sq} and {sk}"
+                raise ArgumentError("mask", f"a block_sparse of {made_for[0]} queries and {made_for[1]} keys", want)
 
     def sample(self, extent: Extent, rng: np.random.Generator) -> BlockSparse:
         return block_sparse(self.inner.sample(extent, rng), extent)
@@ -74,9 +74,13 @@ class BlockSparse(Mask):
         """Shows what `other` shows besides: the same tiles, all of them masked."""
         from opdeck.core.fusion.compose import intersect
 
-        is_kind = isinstance(self.num_keys, LeafKind)
-        num_keys = self.num_keys if is_kind else min_(self.num_keys, -1 - self.num_keys)
-        return self.replace(inner=intersect(self.inner, other), num_keys=num_keys)
+        inner = intersect(self.inner, other)
+        if isinstance(self.ranges, LeafKind):
+            return self.replace(inner=inner)
+        if not isinstance(self.ranges, np.ndarray):
+            got = type(self.ranges).__qualname__
+            raise ArgumentTypeError("block_sparse.ranges", got, "a numpy array", "masks are joined before a copy")
+        return self.replace(inner=inner, ranges=np.take(self.ranges, (0, 3, 3, 3), axis=3))
 
 
 @dataclass(frozen=True)
@@ -86,7 +90,7 @@ class _BlocksOfHead(Mask):
     inner: Mask
     tiles: TensorLeaf = tensor_leaf(rank=4, dtype="int32")
     ranges: TensorLeaf = tensor_leaf(rank=4, dtype="int32")
-    num_keys: Int32Leaf = -1
+    num_keys: Int32Leaf = 0
     batch: Int32Leaf = 0
     head: Int32Leaf = 0
 
@@ -96,28 +100,38 @@ class _BlocksOfHead(Mask):
         return self.inner.visible(coords)
 
     def tile_ranges(self, q_block: IntLike, tile: tuple[int, int], sq: IntLike, sk: IntLike) -> TileRanges:
-        if tuple(tile) != (TILE, TILE):
-            raise ArgumentError(f"tile of {self.name}", tuple(tile), f"({TILE}, {TILE})")
+        parts = self._parts(tile)
         row = broadcast_index(q_block, self.ranges.shape[2])  # of a pair the second may lie past the last query
         begin, full_begin, full_end, end = (self.ranges[self.batch, self.head, row, idx] for idx in range(4))
-        # Whatever the tensor holds, a kernel ends.
-        end = clamp(end, 0, ceil_div(sk, tile[1]))
+        # Whatever the tensors hold, a kernel ends, and reads nothing beyond them.
+        end = max_(at_most(end, self.tiles.shape[3]), 0) * ((sk > 0) * 1)
         begin = clamp(begin, 0, end)
         full_begin = clamp(full_begin, begin, end)
         full_end = clamp(full_end, full_begin, end)
         is_other = (sk != self.num_keys) * 1
-        return TileRanges(begin, full_begin + (full_end - full_begin) * is_other, full_end, end)
+        full_begin = full_begin + (full_end - full_begin) * is_other
+        return TileRanges(begin * parts, full_begin * parts, full_end * parts, end * parts)
 
-    def k_tile(self, q_block: IntLike, position: IntLike) -> IntLike:
+    def k_tile(self, q_block: IntLike, tile: tuple[int, int], position: IntLike) -> IntLike:
+        parts = self._parts(tile)
         row = broadcast_index(floor_div(q_block, TILES_PER_LIST), self.tiles.shape[2])
-        return self.tiles[self.batch, self.head, row, position]
+        listed = self.tiles[self.batch, self.head, row, floor_div(position, parts)]
+        return max_(broadcast_index(listed, self.tiles.shape[3]), 0) * parts + (position & (parts - 1))
+
+    def _parts(self, tile: tuple[int, int]) -> int:
+        """K tiles of a kernel in a listed one; a power of two."""
+        if tuple(tile) not in ((TILE, TILE), (TILE, TILE // 2)):
+            raise ArgumentError(f"tile of {self.name}", tuple(tile), f"({TILE}, {TILE}) or ({TILE}, {TILE // 2})")
+        return TILE // tile[1]
 
 
-def block_sparse(mask: Mask, extent: Extent) -> BlockSparse:
+def block_sparse(mask: Mask, extent: Extent, lengths: npt.ArrayLike | None = None) -> BlockSparse:
     """`mask`, visiting only the tiles in which some query sees a key. Evaluates it for every query and key, in numpy.
 
     extent: the call's (B, Hq, Sq, Sk); 1 in the place of B or Hq when the mask is the same for all of them.
-    Raises: ArgumentTypeError.
+    lengths: (B, 2) ints, how many queries and keys each sequence has, where they are packed, or not all rows are used;
+    Sq and Sk are then at least the longest's. None: Sq and Sk for each.
+    Raises: ArgumentTypeError, ArgumentError.
     """
     if not isinstance(mask, Mask):
         raise ArgumentTypeError(
@@ -125,18 +139,35 @@ def block_sparse(mask: Mask, extent: Extent) -> BlockSparse:
         )
     if not isinstance(extent, Extent):
         raise ArgumentTypeError("extent", repr(extent), "an Extent(batch, num_heads, sq, sk)")
-    kinds = np.empty((extent.batch, extent.num_heads, *(-(-rows // TILE) for rows in (extent.sq, extent.sk))), np.int32)
-    for batch, head, q_tile in np.ndindex(kinds.shape[:3]):
-        q = np.arange(q_tile * TILE, min(q_tile * TILE + TILE, extent.sq))[:, None]
-        k = np.arange(kinds.shape[3] * TILE)[None, :]
+    longest = (extent.sq, extent.sk)
+    rows = _checked_lengths(np.asarray([longest] * extent.batch if lengths is None else lengths), extent)
+    kinds = np.zeros((extent.batch, extent.num_heads, *(ceil_div(length, TILE) for length in longest)), np.int32)
+    for batch, head in np.ndindex(kinds.shape[:2]):
+        sq, sk = rows[batch].tolist()
         part = mask.at(batch, head).mask
-        visible = np.broadcast_to(part.visible(Coords(batch, head, q, k, extent.sq, extent.sk)), (len(q), k.size))
-        of_tile = visible.reshape(len(q), -1, TILE)
-        kinds[batch, head, q_tile] = of_tile.any(axis=(0, 2)) * 1 + of_tile.all(axis=(0, 2))
-    return _from_kinds(mask, kinds, (extent.sq, extent.sk))
+        for q_tile in range(ceil_div(sq, TILE)):
+            q = np.arange(q_tile * TILE, min(q_tile * TILE + TILE, sq))[:, None]
+            k = np.arange(ceil_div(sk, TILE) * TILE)[None, :]
+            visible = np.broadcast_to(part.visible(Coords(batch, head, q, k, sq, sk)), (len(q), k.size))
+            of_tile = visible.reshape(len(q), -1, TILE)
+            kinds[batch, head, q_tile, : of_tile.shape[1]] = of_tile.any(axis=(0, 2)) * 1 + of_tile.all(axis=(0, 2))
+    return _from_kinds(mask, kinds, rows)
 
 
-def _from_kinds(mask: Mask, kinds: npt.NDArray[np.int32], lengths: tuple[int, int]) -> BlockSparse:
+def _checked_lengths(lengths: npt.NDArray[Any], extent: Extent) -> npt.NDArray[np.int32]:
+    if lengths.dtype.kind not in "iu":
+        raise ArgumentTypeError("lengths", f"dtype {lengths.dtype}", "ints")
+    if lengths.shape != (extent.batch, 2):
+        raise ArgumentError("lengths", f"shape {lengths.shape}", f"({extent.batch}, 2): queries and keys of a sequence")
+    wrong = (lengths < 0) | (lengths > (extent.sq, extent.sk))
+    if wrong.any():
+        seq = int(wrong.any(axis=1).argmax())
+        want = f"at most the extent's {extent.sq} and {extent.sk}"
+        raise ArgumentError("lengths", f"{tuple(lengths[seq].tolist())} of sequence {seq}", want)
+    return lengths.astype(np.int32)
+
+
+def _from_kinds(mask: Mask, kinds: npt.NDArray[np.int32], lengths: npt.NDArray[np.int32]) -> BlockSparse:
     """kinds: (B or 1, Hq or 1, Q tiles, K tiles), 0 for a tile that nobody sees, 1 for a part, 2 for all of it."""
     batch, num_heads, num_q_tiles, num_k_tiles = kinds.shape
     num_pairs = -(-num_q_tiles // TILES_PER_LIST)
@@ -151,8 +182,7 @@ def _from_kinds(mask: Mask, kinds: npt.NDArray[np.int32], lengths: tuple[int, in
         ranges[b, h, TILES_PER_LIST * pair] = of_first
         if has_second:
             ranges[b, h, TILES_PER_LIST * pair + 1] = of_second
-    num_queries, num_keys = lengths
-    return BlockSparse(mask, tiles, ranges, num_keys, num_queries)
+    return BlockSparse(mask, tiles, ranges, lengths)
 
 
 def _list(first: npt.NDArray[np.int32], second: npt.NDArray[np.int32]) -> tuple[list[int], TileRanges, TileRanges]:

@@ -24,26 +24,29 @@ def check_tile_ranges(
     mask = fusion.at(*where).mask
     q, k = np.ogrid[:sq, :sk]
     visible = np.broadcast_to(mask.visible(Coords(*where, q, k, sq, sk)), (sq, sk))
-    for q_block in range(ceil_div(sq, tile[0])):
+    tile_m, tile_n = tile
+    num_tiles = ceil_div(sk, tile_n) if mask.is_in_order else ceil_div(sk, tile_m) * (tile_m // tile_n)
+    for q_block in range(ceil_div(sq, tile_m)):
         ranges = TileRanges(*(int(edge) for edge in mask.tile_ranges(q_block, tile, sq, sk)))
-        k_tiles = [int(mask.k_tile(q_block, position)) for position in range(max(0, ranges.begin), ranges.end)]
-        want = _broken_promise(ranges, k_tiles, visible[q_block * tile[0] : (q_block + 1) * tile[0]], tile[1])
+        k_tiles = [int(mask.k_tile(q_block, tile, position)) for position in range(max(0, ranges.begin), ranges.end)]
+        rows = visible[q_block * tile_m : (q_block + 1) * tile_m]
+        columns = [rows[:, idx * tile_n : (idx + 1) * tile_n] for idx in range(num_tiles)]
+        want = _broken_promise(ranges, k_tiles, columns, tile_n)
         if want is not None:
             raise ArgumentError(
                 f"{fusion.canonical_name}.tile_ranges of q_block {q_block}, sq {sq}, sk {sk}", ranges, want
             )
 
 
-def _broken_promise(ranges: TileRanges, k_tiles: list[int], visible: np.ndarray, tile_n: int) -> str | None:
+def _broken_promise(ranges: TileRanges, k_tiles: list[int], columns: list[np.ndarray], tile_n: int) -> str | None:
     """What the ranges of a block do not keep; None when they are right. k_tiles: those at the positions [begin, end);
-    visible: the block's rows of S."""
+    columns: what is visible in each K tile, which past the last key has fewer than tile_n columns."""
     begin, full_begin, full_end, end = ranges
-    num_tiles = ceil_div(visible.shape[1], tile_n)
+    num_tiles = len(columns)
     if not 0 <= begin <= full_begin <= full_end <= end <= num_tiles:
         return f"0 <= begin <= full_begin <= full_end <= end <= {num_tiles}"
     if len(set(k_tiles)) < len(k_tiles) or not set(k_tiles) <= set(range(num_tiles)):
         return f"each K tile once, of 0..{num_tiles - 1}; got tiles {k_tiles}"
-    columns = [visible[:, tile * tile_n : (tile + 1) * tile_n] for tile in range(num_tiles)]
     if any(columns[tile].any() for tile in set(range(num_tiles)) - set(k_tiles)):
         return "every tile with a visible key in [begin, end)"
     whole = k_tiles[full_begin - begin : full_end - begin]

@@ -61,10 +61,15 @@ def is_static_zero(value: IntLike) -> bool:
     return isinstance(value, int) and value == 0
 
 
-def broadcast_index(index: IntLike, extent: IntLike) -> IntLike:
-    """index in a dim of `extent` entries, or of one for all: 0 there. An index past the end gives the last entry."""
+def at_most(value: IntLike, extent: IntLike) -> IntLike:
+    """The smaller of value and a tensor's extent, which kernels have in 64 bits."""
     if isinstance(extent, int):
-        return min_(index, extent - 1)
+        return min_(value, extent)
     import cutlass
 
-    return cutlass.min(cutlass.Int32(index), cutlass.Int32(extent) - 1)
+    return cutlass.min(cutlass.Int32(value), cutlass.Int32(extent))
+
+
+def broadcast_index(index: IntLike, extent: IntLike) -> IntLike:
+    """index in a dim of `extent` entries, or of one for all: 0 there. An index past the end gives the last entry."""
+    return at_most(index, extent - 1)

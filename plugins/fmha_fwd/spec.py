@@ -113,11 +113,12 @@ def extents(fields: Mapping[str, int]) -> Mapping[str, int]:
     if fields["has.cu_seqlens_q"]:  # only the kernel knows how long each sequence is
         return {"batch": fields["num_offsets"] - 1, "num_heads": fields["hq"]}
     sizes = {"batch": fields["b"], "num_heads": fields["hq"], "sq": fields["sq"]}
-    if fields["has.block_table"]:
-        return sizes
-    q_tiles, k_tiles = (ceil_div(fields[name], blocks.TILE) for name in ("sq", "sk"))
-    q_tile_pairs = ceil_div(q_tiles, blocks.TILES_PER_LIST)
-    return sizes | {"sk": fields["sk"], "q_tiles": q_tiles, "k_tiles": k_tiles, "q_tile_pairs": q_tile_pairs}
+    if not fields["has.seqused_q"]:  # lists of tiles are of the rows that are used
+        q_tiles = ceil_div(fields["sq"], blocks.TILE)
+        sizes |= {"q_tiles": q_tiles, "q_tile_pairs": ceil_div(q_tiles, blocks.TILES_PER_LIST)}
+    if not fields["has.seqused_k"]:
+        sizes |= {"k_tiles": ceil_div(fields["sk"], blocks.TILE)}
+    return sizes if fields["has.block_table"] else sizes | {"sk": fields["sk"]}
 
 
 # What other libraries call our arguments.
@@ -234,7 +235,7 @@ def call(
     kv_order = _LAYOUTS[layout] if is_paged else order
     q_view = arrays.view(q, "q").permuted(order)
     k_view, v_view = (arrays.view(x, name).permuted(kv_order) for name, x in (("k", k), ("v", v)))
-    if mask is not None and not (is_packed or is_paged):
+    if mask is not None and not (is_packed or is_paged or seqused_q is not None or seqused_k is not None):
         mask.check_lengths(q_view.shape[1], k_view.shape[1])
     outputs = {"o": OutputSpec(out, q, "out", order, dtype=_out_dtype(q_view, out, out_dtype))}
     if return_lse or lse is not None:

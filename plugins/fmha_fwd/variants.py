@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 
 from opdeck.core import dtypes
 from opdeck.core.arch import CPU, arch
-from opdeck.core.fusion import AttentionFusion, BlockSparse, Causal, Fusion, Leaf, Mask, TensorScore, blocks
+from opdeck.core.fusion import AttentionFusion, BlockSparse, Causal, Fusion, Leaf, Mask, TensorScore
 from opdeck.core.fusion.functions import ScoreFunction
 from opdeck.core.schema import Rule, RuleOp
 from opdeck.core.variant import Variant, fusion_slug
@@ -230,10 +230,8 @@ def rows(fusions: Sequence[Fusion | None]) -> tuple[Variant, ...]:
 def _can_run(kernel: Kernel, dims: Dims, fusion: Fusion | None) -> bool:
     if fusion is None:
         return True
-    if isinstance(fusion, AttentionFusion) and isinstance(fusion.mask, BlockSparse):
-        config = kernel.config_by_dims[dims]
-        if BlockSparse in kernel.refused_masks or (config["tile_m"], config["tile_n"]) != (blocks.TILE, blocks.TILE):
-            return False
+    if isinstance(fusion, AttentionFusion) and isinstance(fusion.mask, kernel.refused_masks):
+        return False
     num_tensors = len(_tensor_leaves(fusion))
     return isinstance(fusion, kernel.fusion_type) and num_tensors <= (dims in kernel.tensor_config)
 
@@ -274,7 +272,6 @@ def _compiled_row(kernel: Kernel, arch_name: str, types: Types, dims: Dims, fusi
             # O is stored 16 bytes at a time.
             Rule("dv", "multiple_of", (128 // dtypes.dtype(out_dtype).bits,)),
             *kernel.accept,
-            *(_NO_LENGTHS if isinstance(fusion, AttentionFusion) and isinstance(fusion.mask, BlockSparse) else ()),
         ),
         config=_config(kernel, dims, fusion),
         factory=kernel.factory,

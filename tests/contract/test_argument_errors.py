@@ -31,6 +31,7 @@ from opdeck.core.fusion import (
 from opdeck.core.fusion import Window as BuiltInWindow
 
 BF16 = ml_dtypes.bfloat16
+SPARSE = block_sparse(Causal(), Extent(1, 1, 16, 24))
 
 
 def arguments() -> dict[str, Any]:
@@ -262,6 +263,21 @@ WRONG: list[tuple[dict[str, Any] | Callable[[], dict[str, Any]], type[OpdeckErro
         {"mask": block_sparse(Causal(), Extent(1, 1, 17, 24))},
         ArgumentError,
         "mask: got a block_sparse of 17 queries and 24 keys, want one for the call's 16 and 24",
+    ),
+    (
+        {"mask": SPARSE.replace(tiles=np.zeros((1, 1, 1, 2), np.int32))},
+        ArgumentError,
+        "block_sparse.tiles: got 2 in dim 3 of shape (1, 1, 1, 2), want k_tiles = 1",
+    ),
+    (
+        {"mask": SPARSE.replace(ranges=np.zeros((3, 1, 1, 4), np.int32))},
+        ArgumentError,
+        "block_sparse.ranges: got 3 in dim 0 of shape (3, 1, 1, 4), want batch = 2|1",
+    ),
+    (
+        {"mask": SPARSE.replace(lengths=np.array([[16, 24]], np.int64))},
+        ArgumentTypeError,
+        "block_sparse.lengths: got dtype int64, want int32",
     ),
     ({"mask": Bias(np.zeros((1, 1, 1, 23), BF16))}, ArgumentError, "bias.bias: got 23 in dim 3"),
     ({"mask": Bias(np.zeros((1, 24), BF16))}, ArgumentError, "bias.bias: got 2 dims (1, 24), want 4 dims"),

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
 from math import inf
-from typing import Any
 
 import numpy as np
 import pytest
@@ -21,7 +20,6 @@ from opdeck.core.fusion import (
     Alibi,
     Bias,
     Causal,
-    Coords,
     Document,
     Extent,
     Fusion,
@@ -30,7 +28,6 @@ from opdeck.core.fusion import (
     Sink,
     Softcap,
     Window,
-    block_sparse,
     mask_mod,
     score_mod,
 )
@@ -70,14 +67,6 @@ PACKED = Shape(1, 2, 1, 340, 470, 64)
 
 
 TABLE = np.random.default_rng(4).standard_normal((4, 600)).astype(np.float32)
-SPARSE, SPARSE_EXTENT = Shape(1, 2, 1, 700, 1000, 64), Extent(1, 2, 700, 1000)
-
-
-def checkers(at: Coords) -> Any:
-    """Tiles by turns, not the same for both heads; and a column of tiles that all see in part."""
-    return ((((at.q >> 7) ^ (at.k >> 7) ^ at.head) & 1) == 0) | (at.k < 64)
-
-
 LONG = Shape(1, 1, 1, 256, 1000, 64)
 # The second query tile's first K tile is one that comes behind the first one's last.
 FAR_APART = np.repeat(np.array([[[0, 400], [600, 1000]]], np.int32), 128, axis=1)
@@ -124,13 +113,6 @@ KERNELS = {
             mask_mod(lambda at, width: (at.q + at.head + at.sk - at.k) % 4 < width, (width,)) & Sink(LEAF)
             for width in (3, 0)
         ),
-    ),
-    "block_sparse": Kernel("sm_100a", SPARSE, "fp16", (block_sparse(mask_mod(checkers), SPARSE_EXTENT),)),
-    "block_sparse_and_scores": Kernel(
-        "sm_103a",
-        SPARSE,
-        "bf16",
-        (Alibi(LEAF) & block_sparse(Window(60, 90), SPARSE_EXTENT._replace(num_heads=1)) & Causal(),),
     ),
     "bias": Kernel("sm_100a", BF16, "bf16", tuple(Bias(values) & Causal() for values in biases("fp32", BF16))),
     "bias_among_scores": Kernel(
@@ -203,20 +185,6 @@ def test_hopper_says_that_it_has_no_score_functions() -> None:
     inputs = cases.make_inputs(Case(FP16, None, "fp16"), seed=5)
     with pytest.raises(Unsupported, match=r"fmha_fwd on sm_90a fusion=softcap .*: none of"):
         registry.get("fmha_fwd")(inputs.q, inputs.k, inputs.v, mask=Softcap(), device="emulator:sm_90a")
-
-
-def test_lists_of_tiles_are_for_the_sizes_that_they_were_made_for() -> None:
-    """Other sizes are refused; packed sequences and used lengths have no kernel."""
-    mask = block_sparse(Window(60, 90), SPARSE_EXTENT)
-    operator, inputs = registry.get("fmha_fwd"), cases.make_inputs(Case(FP16, None, "fp16"), seed=5)
-    with pytest.raises(ArgumentError, match="of 700 queries and 1000 keys, want one for the call's 200 and 300"):
-        operator(inputs.q[:1], inputs.k[:1], inputs.v[:1], mask=mask, device="emulator:sm_100a")
-    inputs = cases.make_inputs(Case(SPARSE, None, "fp16", lengths=Lengths(used_k=(900,))), seed=5)
-    with pytest.raises(Unsupported, match="none of"):
-        operator(**inputs.arguments(), mask=mask, device="emulator:sm_100a")
-    inputs = cases.make_inputs(Case(replace(SPARSE, d=256), None, "fp16"), seed=5)
-    with pytest.raises(Unsupported, match="none of"):  # its K tiles are of 64 keys
-        operator(**inputs.arguments(), mask=mask, device="emulator:sm_100a")
 
 
 def test_two_biases_are_refused() -> None:

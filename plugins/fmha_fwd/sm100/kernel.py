@@ -20,7 +20,7 @@ from cutlass import Float32, Int32, Int64, Uint8, pipeline
 from cutlass.utils import SmemAllocator
 
 from opdeck.core.fusion import Residual
-from opdeck.core.fusion.intmath import min_
+from opdeck.core.fusion.intmath import ceil_div, min_
 from opdeck.core.kernels import schedule
 from opdeck.core.kernels.pipelines import make_pipelines, tmem_after_wait, tmem_before_signal
 from opdeck.core.kernels.tmem_tile import tmem_tensor
@@ -296,6 +296,7 @@ class FmhaForward:
             cut_v_edge=cta.edges["cut_v"],
             cut_tile=work.cut_tile(self.config, operands.num_k_rows),
             k_tile=partial(operands.sequences.k_tile, tiles_per_page=maps.k.shape[0] // n),
+            end_tile=ceil_div(maps.k.shape[0], n),
         )
 
     def mma_port(self, cta: Cta) -> MmaPort:

@@ -47,6 +47,8 @@ class LoadPort:
     """Of V; -1: there is none."""
     k_tile: Callable[[Work, Int32], tuple[Int32, Int32]]
     """Entry of dim 0 and tile in it of a K tile of a sequence."""
+    end_tile: Int32
+    """The first tile past the rows of an entry."""
 
 
 class LoadRole:
@@ -62,19 +64,36 @@ class LoadRole:
         first = work.tile_range(self.fusion, self.config, 0)
         second = work.tile_range(self.fusion, self.config, 1)
         begin, end = span(first, second)
-        has_cut = (begin <= self.port.cut_tile) * 1 * (self.port.cut_tile < end)
+        num_cut = Int32(0)
         if begin < end:
             if first.count > 0:
                 self.load_q(work, 0, uses.first.visiting)
-            self.load_k(work, begin, uses.kv)
+            self.load_k(work, self.k_tile(work, begin), uses.kv)
             if second.count > 0:
                 self.load_q(work, 1, uses.second.visiting)
-            for tile in cutlass.range(begin, end, unroll=1):
-                use = uses.kv + tile - begin
-                self.load_v(work, tile, use, uses.cut_v)
-                if tile + 1 < end:
-                    self.load_k(work, tile + 1, use + 1)
-        return uses.after(first, second, has_cut)
+            for position in cutlass.range(begin, end, unroll=1):
+                use = uses.kv + position - begin
+                tile = self.k_tile(work, position)
+                self.load_v(work, tile, use, uses.cut_v + num_cut)
+                num_cut += (tile == self.port.cut_tile) * 1
+                if position + 1 < end:
+                    self.load_k(work, self.k_tile(work, position + 1), use + 1)
+        return uses.after(first, second, num_cut)
+
+    def k_tile(self, work: Work, position: Int32) -> Int32:
+        return work.k_tile(self.fusion, self.config, position)
+
+    def place(self, work: Work, tile: Int32) -> tuple[Int32, Int32]:
+        """Where a K tile lies, as LoadPort.k_tile."""
+        return self.port.k_tile(work, tile) if self.fusion.mask.is_in_order else self.place_of_any(work, tile)
+
+    @cute.jit
+    def place_of_any(self, work: Work, tile: Int32) -> tuple[Int32, Int32]:
+        """Of one that may lie past the sequence too: it comes as zeros, and no page of it is looked up."""
+        batch, in_batch = Int32(0), self.port.end_tile
+        if tile * self.config.tile_n < work.sk:
+            batch, in_batch = self.port.k_tile(work, tile)
+        return batch, in_batch
 
     @cute.jit
     def load_q(self, work: Work, tile_idx: int, use: Int32) -> None:
@@ -84,14 +103,14 @@ class LoadRole:
 
     @cute.jit
     def load_k(self, work: Work, tile: Int32, use: Int32) -> None:
-        batch, in_batch = self.port.k_tile(work, self.fusion.k_tile(work.q_tile(0), tile))
+        batch, in_batch = self.place(work, tile)
         source = self.port.k.gmem[None, None, None, in_batch, 0, work.kv_head, batch]
         slot = ring_slot(self.config.k_stages, use).producer
         self.copy(self.port.k, source, self.port.k_edge, slot)
 
     @cute.jit
     def load_v(self, work: Work, tile: Int32, use: Int32, cut_use: Int32) -> None:
-        batch, in_batch = self.port.k_tile(work, self.fusion.k_tile(work.q_tile(0), tile))
+        batch, in_batch = self.place(work, tile)
         source = self.port.v.gmem[None, None, None, work.v_block, in_batch, work.kv_head, batch]
         slot = ring_slot(self.config.v_stages, use).producer
         if tile == self.port.cut_tile:

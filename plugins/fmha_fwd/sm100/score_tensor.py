@@ -118,7 +118,7 @@ class ScoreTensorRole:
             ]
             tiled = cute.flat_divide(rows, (self.config.tile_m, SCORE_TENSOR_COLS))
             q_tile = cutlass.select_(port.num_q_rows == 1, Int32(0), Int32(work.q_tile(tile_idx)))
-            k_tile = self.fusion.k_tile(work.q_tile(tile_idx), tile)
+            k_tile = work.k_tile(self.fusion, self.config, tile)
             source = tiled[None, None, q_tile, k_tile * num_parts + part]
             block_copy(
                 port.map.atom,

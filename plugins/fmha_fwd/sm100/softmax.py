@@ -113,7 +113,7 @@ class SoftmaxRole:
         return uses.after(tiles)
 
     def first_key(self, work: Work, tile: Int32) -> Int32:
-        return self.fusion.k_tile(work.q_tile(self.port.tile_idx), tile) * self.config.tile_n
+        return work.k_tile(self.fusion, self.config, tile) * self.config.tile_n
 
     def start(self, scales: ScoreScales) -> tuple[Float32, Float32]:
         """(row_max, row_sum) before the first key: those of the sink, which is like a key seen before all others."""

@@ -15,7 +15,7 @@ import cutlass
 import cutlass.cute as cute
 from cutlass import Int32
 
-from opdeck.core.kernels.pipelines import lane_slot, ring_slot
+from opdeck.core.kernels.pipelines import Slot, lane_slot, ring_slot
 from opdeck.plugins.fmha_fwd.sm100.config import Config
 from opdeck.plugins.fmha_fwd.sm100.work import Uses, Work, span
 
@@ -46,19 +46,32 @@ class TailRole:
         first = work.tile_range(self.fusion, self.config, 0)
         second = work.tile_range(self.fusion, self.config, 1)
         begin, end = span(first, second)
+        first_cut, end_cut = self.positions_of_cut(begin, end)
+        num_cut = Int32(0)
+        for position in cutlass.range(first_cut, end_cut, unroll=1):
+            if work.k_tile(self.fusion, self.config, position) == self.port.cut_tile:
+                slot = ring_slot(self.config.v_stages, uses.kv + position - begin)
+                self.fill(slot, lane_slot(0, uses.cut_v + num_cut), work.sk)
+                num_cut += 1
+        return uses.after(first, second, num_cut)
+
+    def positions_of_cut(self, begin: Int32, end: Int32) -> tuple[Int32, Int32]:
+        """Positions of [begin, end) among which the cut tile is, if at all: those of a list are searched."""
+        if not self.fusion.mask.is_in_order:
+            return begin, end
         tile = self.port.cut_tile
-        has_cut = (begin <= tile) * 1 * (tile < end)
-        if has_cut > 0:
-            slot = ring_slot(self.config.v_stages, uses.kv + tile - begin)
-            cut_slot = lane_slot(0, uses.cut_v)
-            self.port.cut_v_edge.consumer_wait(cut_slot)
-            self.port.cut_v_edge.consumer_release(cut_slot)
-            self.clear_rows(slot.index, work.sk - tile * self.config.tile_n)
-            cute.arch.fence_view_async_shared()
-            cute.arch.sync_warp()
-            with cute.arch.elect_one():
-                cute.arch.mbarrier_arrive(self.port.v_edge.producer_get_barrier(slot))
-        return uses.after(first, second, has_cut)
+        return tile, tile + (begin <= tile) * 1 * (tile < end)
+
+    @cute.jit
+    def fill(self, slot: Slot, cut_slot: Slot, sk: Int32) -> None:
+        """The stage `slot` of "v", once its bytes are there."""
+        self.port.cut_v_edge.consumer_wait(cut_slot)
+        self.port.cut_v_edge.consumer_release(cut_slot)
+        self.clear_rows(slot.index, sk - self.port.cut_tile * self.config.tile_n)
+        cute.arch.fence_view_async_shared()
+        cute.arch.sync_warp()
+        with cute.arch.elect_one():
+            cute.arch.mbarrier_arrive(self.port.v_edge.producer_get_barrier(slot))
 
     @cute.jit
     def clear_rows(self, stage_idx: Int32, first_row: Int32) -> None:

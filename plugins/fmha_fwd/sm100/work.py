@@ -122,6 +122,10 @@ class Work:
         bounds = fusion.tile_ranges(q_tile, (config.tile_m, config.tile_n), self.sq, self.sk)
         return TileRange(*(bound * exists for bound in bounds))
 
+    def k_tile(self, fusion: Any, config: Config, position: Any) -> Any:
+        """The K tile at a position of the tile ranges, whose order is that of both query tiles."""
+        return fusion.k_tile(self.q_tile(0), (config.tile_m, config.tile_n), position)
+
 
 def span(first: TileRange, second: TileRange) -> tuple[Any, Any]:
     """The K tiles [begin, end) that a block needs: the hull of its query tiles' ranges, empty ranges left out."""
