@@ -27,7 +27,6 @@ if TYPE_CHECKING:
     from opdeck.core.variant import Variant
 
 NUM_Q_TILES = 2
-STATS_PER_ROW = 2
 QUEUE_STAGE_BYTES = 16 + 2 * MBARRIER_BYTES  # the response of cluster launch control, and its two barriers
 # What P may grow to by the bits of its type: fp16 and e4m3 end at 65504 and 448.
 P_LIMIT_LOG2 = {16: 15, 8: 8}
@@ -145,8 +144,11 @@ class Config:
                 Edge("scores", "mma", "softmax", EdgeKind.UMMA_ASYNC, NUM_Q_TILES),
                 # The other columns of P. Its turns are those of "scores", so nobody waits for it to be free.
                 Edge("p_tail", "softmax", "mma", EdgeKind.ASYNC_UMMA, NUM_Q_TILES),
-                Edge("stats", "softmax", "correction", EdgeKind.ASYNC, NUM_Q_TILES),
-                # Filled with O after each P V; freed once O is on the scale of the next P.
+                # How O is rescaled before the P V of a K tile. Its turns are those of "scores" too: S of the next tile
+                # comes after that P V, which waits for "o" to be freed.
+                Edge("factor", "softmax", "correction", EdgeKind.ASYNC, NUM_Q_TILES),
+                Edge("row_sum", "softmax", "correction", EdgeKind.ASYNC, NUM_Q_TILES),
+                # Filled with O after each P V; freed before each, once O is on the scale of its P.
                 Edge("o", "mma", "correction", EdgeKind.UMMA_ASYNC, NUM_Q_TILES),
                 Edge("out", "correction", "store", EdgeKind.ASYNC, self.o_stages),
                 *(score_tensor_edges if self.score_tensor_bytes else ()),
@@ -214,7 +216,8 @@ class Config:
             "k": self.k_stages * self.k_tile_bytes,
             "v": self.v_stages * self.v_tile_bytes,
             "score_tensor": self.score_tensor_stages * self.score_tensor_stage_bytes,
-            "stats": NUM_Q_TILES * STATS_PER_ROW * self.tile_m * 4,
+            "factors": NUM_Q_TILES * self.tile_m * 4,
+            "row_sums": NUM_Q_TILES * self.tile_m * 4,
             "barriers": self.topology.num_barriers * MBARRIER_BYTES,
             "block_queue": self.queue_stages * QUEUE_STAGE_BYTES,
             "tmem_base": 16,

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """The correction warpgroup: rescales O in tensor memory when a row's reference maximum moved; at the end O / row sum
-to shared memory, LSE to global memory.
+to shared memory.
 
-Called by: kernel.py. Drains "stats" and "o", fills "out".
-Domain: a row that saw no key (row_sum 0) gives O = 0 and LSE = -inf; LSE is the natural logarithm.
+Called by: kernel.py. Drains "factor", "row_sum" and "o", fills "out".
+Domain: a row that saw no key (row_sum 0) gives O = 0.
 """
 
 from __future__ import annotations
@@ -18,10 +18,8 @@ from cutlass import Float32, Int32
 from opdeck.core.kernels.pipelines import Slot, lane_slot, ring_slot, tmem_after_wait, tmem_before_signal
 from opdeck.core.kernels.tmem_tile import RowChunks, tmem_tensor
 from opdeck.plugins.fmha_fwd.sm100.config import NUM_Q_TILES, Config
-from opdeck.plugins.fmha_fwd.sm100.scales import RowScales
 from opdeck.plugins.fmha_fwd.sm100.work import LaneUses, TileRange, Uses, Work, span
 
-LN2 = 0.6931471805599453
 CHUNK_COLS = 32
 STAGED_COLS = 16  # with 32, ptxas 13.0 spills at the end of a tile
 
@@ -29,15 +27,15 @@ STAGED_COLS = 16  # with 32, ptxas 13.0 spills at the end of a tile
 @dataclass(frozen=True)
 class CorrectionPort:
     """A thread's row `row` of both query tiles. o_base: tensor memory, O of query tile t from column t * Dv;
-    stats (2, 128, 2 tiles) f32 and o_smem (128, Dv, 2 tiles) in shared memory; lse (B, Hq, Sq) f32, absent when
-    its pointer is null."""
+    factors and row_sums (128, 2 tiles) f32 and o_smem (128, Dv, 2 tiles) in shared memory."""
 
     row: Int32
     o_base: cute.Pointer
-    stats: cute.Tensor
+    factors: cute.Tensor
+    row_sums: cute.Tensor
     o_smem: cute.Tensor
-    lse: cute.Tensor
-    stats_edge: Any
+    factor_edge: Any
+    row_sum_edge: Any
     o_edge: Any
     out_edge: Any
 
@@ -52,7 +50,7 @@ class CorrectionRole:
         self.out_dtype = out_dtype
 
     @cute.jit
-    def run(self, work: Work, scales: RowScales, uses: Uses) -> Uses:
+    def run(self, work: Work, out_scale: Float32, uses: Uses) -> Uses:
         first = work.tile_range(self.fusion, self.config, 0)
         second = work.tile_range(self.fusion, self.config, 1)
         begin, end = span(first, second)
@@ -61,33 +59,26 @@ class CorrectionRole:
             self.follow(0, first, tile, uses.first)
             self.follow(1, second, tile, uses.second)
         for tile_idx in cutlass.range(NUM_Q_TILES, unroll=1):
-            self.finish(work, tile_idx, scales, uses.lane(tile_idx))
+            self.finish(work, tile_idx, out_scale, uses.lane(tile_idx))
         return uses.after(first, second)
 
     @cute.jit
     def follow(self, tile_idx: int, tiles: TileRange, tile: Int32, uses: LaneUses) -> None:
         """Takes the factor of K tile `tile`, if the query tile visits it. That of its first finds no O to rescale."""
         if tile >= tiles.begin and tile < tiles.end:
-            num_tiles = tile - tiles.begin
-            self.receive(tile_idx, uses.stats + num_tiles)
-            factor = self.port.stats[0, self.port.row, tile_idx]
-            self.release(tile_idx, uses.stats + num_tiles)
-            if num_tiles > 0:
-                self.rescale(tile_idx, lane_slot(tile_idx, uses.tiles + num_tiles - 1), factor)
+            use = uses.tiles + tile - tiles.begin
+            slot = lane_slot(tile_idx, use)
+            self.port.factor_edge.consumer_wait(slot)
+            factor = self.port.factors[self.port.row, tile_idx]
+            if tile > tiles.begin:
+                self.rescale(tile_idx, use, factor)
+            self.port.o_edge.consumer_release(slot)
 
     @cute.jit
-    def receive(self, tile_idx: Int32, use: Int32) -> None:
-        self.port.stats_edge.consumer_wait(lane_slot(tile_idx, use))
-
-    @cute.jit
-    def release(self, tile_idx: Int32, use: Int32) -> None:
-        self.port.stats_edge.consumer_release(lane_slot(tile_idx, use))
-
-    @cute.jit
-    def rescale(self, tile_idx: int, slot: Slot, factor: Float32) -> None:
-        """O *= factor, behind the P V of edge "o"'s slot; skipped by warps whose factors are all 1."""
+    def rescale(self, tile_idx: int, use: Int32, factor: Float32) -> None:
+        """O *= factor, behind the P V of the tile before; skipped by warps whose factors are all 1."""
         if cute.arch.vote_any_sync(factor != 1.0):
-            self.port.o_edge.consumer_wait(slot)
+            self.port.o_edge.consumer_wait(lane_slot(tile_idx, use - 1))
             tmem_after_wait()
             chunks = RowChunks(self.o_tensor(tile_idx), CHUNK_COLS, self.port.row)
             values = cute.make_rmem_tensor(cute.make_layout(CHUNK_COLS), Float32)
@@ -98,33 +89,30 @@ class CorrectionRole:
                 chunks.store(values, col)
             cute.arch.fence_view_async_tmem_store()
             tmem_before_signal()
-        self.port.o_edge.consumer_release(slot)
 
     @cute.jit
-    def finish(self, work: Work, tile_idx: Int32, scales: RowScales, uses: LaneUses) -> None:
-        """O / row_sum and its scale to shared memory in the output type, and LSE = ln(row_sum) + row_max * scale."""
+    def finish(self, work: Work, tile_idx: Int32, out_scale: Float32, uses: LaneUses) -> None:
+        """O * out_scale / row_sum to shared memory in the output type."""
         count = work.tile_range(self.fusion, self.config, tile_idx).count
-        self.receive(tile_idx, uses.stats + count)
-        row_sum = self.port.stats[0, self.port.row, tile_idx]
-        row_max = self.port.stats[1, self.port.row, tile_idx]
-        self.release(tile_idx, uses.stats + count)
+        row_sum_slot = lane_slot(tile_idx, uses.blocks)
+        self.port.row_sum_edge.consumer_wait(row_sum_slot)
+        row_sum = self.port.row_sums[self.port.row, tile_idx]
+        self.port.row_sum_edge.consumer_release(row_sum_slot)
         # Not 1.0 / row_sum: the call of its slow path keeps registers from the loads beside it, and kernels spill.
         inverse = cutlass.select_(row_sum == 0.0, Float32(0.0), cute.arch.rcp_approx(row_sum))
         out_slot = ring_slot(self.config.o_stages, uses.out(tile_idx))
         self.port.out_edge.producer_acquire(out_slot.producer)
         if count > 0:
-            o_slot = lane_slot(tile_idx, uses.tiles + count - 1)
-            self.port.o_edge.consumer_wait(o_slot)
+            self.port.o_edge.consumer_wait(lane_slot(tile_idx, uses.tiles + count - 1))
             tmem_after_wait()
-            self.stage_scaled(tile_idx, out_slot, inverse * scales.out)
+            self.stage_scaled(tile_idx, out_slot, inverse * out_scale)
+            # The signal is that of the next block's first K tile, which frees O for its P V.
             tmem_before_signal()
-            self.port.o_edge.consumer_release(o_slot)
         else:
             # Without a K tile tensor memory holds no O.
             self.stage_zeros(out_slot)
         cute.arch.fence_view_async_shared()
         self.port.out_edge.producer_commit(out_slot)
-        self.store_lse(work, tile_idx, (row_sum, row_max), scales.log2)
 
     @cute.jit
     def stage_scaled(self, tile_idx: Int32, slot: Slot, factor: Float32) -> None:
@@ -153,16 +141,6 @@ class CorrectionRole:
         for i in cutlass.range_constexpr(cute.size(values) // elems_per_store):
             part = cute.make_tensor(elems.iterator + i * elems_per_store, cute.make_layout((1, elems_per_store)))
             cute.autovec_copy(part, out[None, None, col // elems_per_store + i])
-
-    @cute.jit
-    def store_lse(self, work: Work, tile_idx: Int32, stats: tuple[Float32, Float32], scale_log2: Float32) -> None:
-        row_sum, row_max = stats
-        q = work.q_tile(tile_idx) * self.config.tile_m + self.port.row
-        out = self.port.lse
-        if out.iterator.toint() != 0 and q < work.sq and work.v_block == 0:
-            log2_sum = cute.math.log2(row_sum, fastmath=True) + row_max * scale_log2 - float(self.config.p_scale_log2)
-            lse = cutlass.select_(row_sum == 0.0, -Float32.inf, log2_sum * LN2)
-            out[work.q_rows.batch, work.head, work.q_rows.begin + q] = lse
 
     def o_tensor(self, tile_idx: Any) -> cute.Tensor:
         return tmem_tensor(self.port.o_base, tile_idx * self.config.d_v, self.config.d_v)

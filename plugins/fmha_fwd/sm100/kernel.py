@@ -35,7 +35,7 @@ from opdeck.plugins.fmha_fwd.sm100.blocks import (
     TakenBlocks,
     for_each_block,
 )
-from opdeck.plugins.fmha_fwd.sm100.config import NUM_Q_TILES, STATS_PER_ROW, Config, Schedule
+from opdeck.plugins.fmha_fwd.sm100.config import NUM_Q_TILES, Config, Schedule
 from opdeck.plugins.fmha_fwd.sm100.correction import CorrectionPort, CorrectionRole
 from opdeck.plugins.fmha_fwd.sm100.load import LoadPort, LoadRole, TmaTile
 from opdeck.plugins.fmha_fwd.sm100.mma import MmaPort, MmaRole
@@ -273,7 +273,8 @@ class FmhaForward:
             q_and_o: cute.struct.Align[cute.struct.MemRange[Uint8, q_bytes], SMEM_ALIGN_BYTES]
             k: cute.struct.Align[cute.struct.MemRange[Uint8, k_bytes], SMEM_ALIGN_BYTES]
             v: cute.struct.Align[cute.struct.MemRange[Uint8, v_bytes], SMEM_ALIGN_BYTES]
-            stats: cute.struct.MemRange[Float32, NUM_Q_TILES * STATS_PER_ROW * config.tile_m]
+            factors: cute.struct.MemRange[Float32, NUM_Q_TILES * config.tile_m]
+            row_sums: cute.struct.MemRange[Float32, NUM_Q_TILES * config.tile_m]
             barriers: cute.struct.Align[cute.struct.MemRange[Int64, num_words], 16]
             tmem_base: Int32
 
@@ -345,10 +346,13 @@ class FmhaForward:
             row=row,
             s=tmem_tensor(cta.tmem_base, tmem.offset("S0") + tile_cols, config.tile_n),
             p=tmem_tensor(cta.tmem_base, tmem.offset("P0") + tile_cols, tmem.aliases["P0"].cols),
-            stats=self.stats(cta)[None, None, tile_idx],
+            factors=self.row_values(cta.storage.factors)[None, tile_idx],
+            row_sums=self.row_values(cta.storage.row_sums)[None, tile_idx],
+            lse=operands.outputs.lse,
             scores_edge=cta.edges["scores"],
             p_tail_edge=cta.edges["p_tail"],
-            stats_edge=cta.edges["stats"],
+            factor_edge=cta.edges["factor"],
+            row_sum_edge=cta.edges["row_sum"],
             tensor_rows=tuple(ScoreTensorRows(config, port, tile_idx, row) for port in cta.score_tensors),
         )
         role = SoftmaxRole(config, port, operands.fusion_of(work), self.elements.p)
@@ -360,15 +364,16 @@ class FmhaForward:
         port = CorrectionPort(
             row=cute.arch.thread_idx()[0] % config.roles["correction"].num_threads,
             o_base=cta.tmem_base + config.tmem.offset("O0"),
-            stats=self.stats(cta),
+            factors=self.row_values(cta.storage.factors),
+            row_sums=self.row_values(cta.storage.row_sums),
             o_smem=self.o_buffer(cta),
-            lse=operands.outputs.lse,
-            stats_edge=cta.edges["stats"],
+            factor_edge=cta.edges["factor"],
+            row_sum_edge=cta.edges["row_sum"],
             o_edge=cta.edges["o"],
             out_edge=cta.edges["out"],
         )
         role = CorrectionRole(config, port, operands.fusion_of(work), self.elements.out)
-        return role.run(work, operands.scales.of_rows(work), uses)
+        return role.run(work, operands.scales.of_output(work), uses)
 
     @cute.jit
     def free_tmem(self, cta: Cta) -> None:
@@ -381,10 +386,9 @@ class FmhaForward:
             cute.arch.relinquish_tmem_alloc_permit()
             cute.arch.dealloc_tmem(cta.tmem_base, config.tmem.alloc_cols)
 
-    def stats(self, cta: Cta) -> cute.Tensor:
-        """Row statistics (2, 128, 2 tiles) f32."""
-        shape = (STATS_PER_ROW, self.config.tile_m, NUM_Q_TILES)
-        return cta.storage.stats.get_tensor(cute.make_layout(shape, stride=(shape[1], 1, shape[0] * shape[1])))
+    def row_values(self, buffer: Any) -> cute.Tensor:
+        """(128, 2 tiles) f32: one a row of each query tile."""
+        return buffer.get_tensor(cute.make_layout((self.config.tile_m, NUM_Q_TILES)))
 
     def load_buffers(self, cta: Cta) -> tuple[cute.Tensor, cute.Tensor, cute.Tensor]:
         """Shared memory of Q, and of the stages of K and V."""

@@ -125,7 +125,8 @@ class MmaRole:
             use = lane.use(tile)
             # The stage of S is free again: that is the sign that the first columns of P stand in it.
             self.port.scores_edge.producer_acquire(lane_slot(tile_idx, use + 1).producer)
-            self.port.o_edge.producer_acquire(lane_slot(tile_idx, use).producer)
+            # Before its first P V too, for which there is no O to rescale.
+            self.port.o_edge.producer_acquire(lane_slot(tile_idx, use + 1).producer)
             tmem_after_wait()
             v = self.port.v[None, None, None, v_slot.index]
             o, p = self.port.o[tile_idx], self.port.p[tile_idx]

@@ -41,14 +41,6 @@ class ScoreScales:
 
 
 @dataclass(frozen=True)
-class RowScales:
-    """log2: what the exponents of 2 took; out: what O is multiplied by."""
-
-    log2: Float32
-    out: Float32
-
-
-@dataclass(frozen=True)
 class Scales:
     """What all CTAs share: the scales of scores without those of Q and K, and the scales of elements."""
 
@@ -68,9 +60,9 @@ class Scales:
             return ScoreScales(self.scores.logit * factor, self.scores.log2)
         return ScoreScales(None, self.scores.log2 * factor)
 
-    def of_rows(self, work: Work) -> RowScales:
-        """For the sequence and the head of a block."""
-        return RowScales(self.of_scores(work).log2, scale_of(self.elements.v_scale, work) * self.elements.out_scale)
+    def of_output(self, work: Work) -> Float32:
+        """What O is multiplied by, for the sequence and the head of a block."""
+        return scale_of(self.elements.v_scale, work) * self.elements.out_scale
 
 
 @cute.jit

@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The softmax warpgroups: S to P in place, one query tile a warpgroup, one row a thread.
+"""The softmax warpgroups: S to P in place, one query tile a warpgroup, one row a thread; at the end LSE to global
+memory.
 
-Called by: kernel.py. Drains "scores", fills "p_tail" and "stats".
+Called by: kernel.py. Drains "scores", fills "p_tail", "factor" and "row_sum".
 Source: online softmax (Milakov and Gimelshein 2018); lazy rescaling as in FlashAttention-4: the reference point of the
 exponent moves only when the row maximum grew by more than rescale_threshold_log2 t, so that most tiles need no rescale
 of O. P and the row sum are then up to 2^t larger than with the true maximum, which does not overflow. It does cost
@@ -9,7 +10,8 @@ precision on peaked rows: the P of a dominant key is exactly 1 with the true max
 Emulator, sm_103a, 2026-11-30, bf16, q x 3, d 64 and 128, 4 seeds: max |dO| 8.5e-3..1.40e-2 with t = 8, 7.6e-3..8.8e-3
 with t = 0; ||dO||/||O|| 1.90e-3..2.04e-3 against 1.76e-3..1.79e-3. In e4m3 the cost is larger: sm_100a, q x 3, d 128,
 max |dO| 7.1e-2 with t = 4 and P x 2^4, 3.2e-2 with t = 0 and P x 2^8, so 8-bit kernels rescale at every growth.
-Domain: softmax_scale > 0. A row that sees no key ends with row_max -inf and row_sum 0, or with those of its sink.
+Domain: softmax_scale > 0. A row that sees no key ends with row_sum 0 and LSE -inf, or with those of its sink; LSE is
+the natural logarithm.
 """
 
 from __future__ import annotations
@@ -32,21 +34,26 @@ from opdeck.plugins.fmha_fwd.sm100.score_tensor import ScoreTensorRows
 from opdeck.plugins.fmha_fwd.sm100.work import LaneUses, Work
 
 CHUNK_COLS = 32
+LN2 = 0.6931471805599453
 
 
 @dataclass(frozen=True)
 class SoftmaxPort:
     """A thread's row `row` of query tile `tile_idx`. S (128, tile_n) f32 and P (128, tile_n), in words of two or four,
-    lie over each other in tensor memory; stats (2, 128) f32 in shared memory."""
+    lie over each other in tensor memory; factors and row_sums (128,) f32 in shared memory; lse (B, Hq, Sq) f32, absent
+    when its pointer is null."""
 
     tile_idx: Int32
     row: Int32
     s: cute.Tensor
     p: cute.Tensor
-    stats: cute.Tensor
+    factors: cute.Tensor
+    row_sums: cute.Tensor
+    lse: cute.Tensor
     scores_edge: Any
     p_tail_edge: Any
-    stats_edge: Any
+    factor_edge: Any
+    row_sum_edge: Any
     tensor_rows: tuple[ScoreTensorRows, ...]
 
 
@@ -56,19 +63,6 @@ class Exp2:
 
     scale_log2: Float32
     num_poly_elems: int
-
-
-@dataclass(frozen=True)
-class TileUse:
-    """How often the stage of edges "scores" and "p_tail", and that of "stats", were used before a tile."""
-
-    scores: Int32
-    stats: Int32
-
-    @staticmethod
-    def of(uses: LaneUses, num_tiles: Int32) -> TileUse:
-        """Behind `num_tiles` tiles of a block."""
-        return TileUse(uses.tiles + num_tiles, uses.stats + num_tiles)
 
 
 class SoftmaxRole:
@@ -93,7 +87,7 @@ class SoftmaxRole:
             masked_end = cutlass.select_(side == 0, Int32(tiles.full_begin), Int32(tiles.end))
             full_end = cutlass.select_(side == 0, Int32(tiles.full_end), Int32(tiles.full_begin))
             for tile in cutlass.range(masked_begin, masked_end, unroll=1):
-                use = TileUse.of(uses, tile - tiles.begin)
+                use = uses.tiles + tile - tiles.begin
                 coords = Coords(work.seq, work.head, q, self.first_key(work, tile), work.sq, work.sk)
                 scores = self.load_scores(use)
                 if cutlass.const_expr(self.fusion.scores):
@@ -103,13 +97,14 @@ class SoftmaxRole:
                 exp2 = Exp2(scales.log2, 0)
                 row_max, row_sum = self.finish(scores, max_of(scores), (row_max, row_sum), use, exp2)
             for tile in cutlass.range(tiles.full_begin, full_end, unroll=1):
-                use = TileUse.of(uses, tile - tiles.begin)
+                use = uses.tiles + tile - tiles.begin
                 coords = Coords(work.seq, work.head, q, self.first_key(work, tile), work.sq, work.sk)
                 scores, tile_max = self.load_full_tile(use, coords, scales)
                 is_finite = all(score.is_finite for score in self.fusion.scores)
                 exp2 = Exp2(scales.log2, self.config.exp2_poly_elems if is_finite else 0)
                 row_max, row_sum = self.finish(scores, tile_max, (row_max, row_sum), use, exp2)
-        self.send_stats(TileUse.of(uses, tiles.count), (row_sum, row_max))
+        self.send_row_sum(uses, row_sum)
+        self.store_lse(work, q, (row_sum, row_max), scales.log2)
         return uses.after(tiles)
 
     def first_key(self, work: Work, tile: Int32) -> Int32:
@@ -124,7 +119,7 @@ class SoftmaxRole:
         return logit * LOG2_E / scales.log2, row_sum
 
     @cute.jit
-    def load_full_tile(self, use: TileUse, coords: Coords, scales: ScoreScales) -> tuple[cute.Tensor, Float32]:
+    def load_full_tile(self, use: Int32, coords: Coords, scales: ScoreScales) -> tuple[cute.Tensor, Float32]:
         """Scores of a tile without masked elements, and the maximum of the row."""
         if cutlass.const_expr(self.fusion.scores):
             scores = self.load_scores(use)
@@ -134,18 +129,18 @@ class SoftmaxRole:
             scores, tile_max = self.load_scores_and_max(use)
         return scores, tile_max
 
-    def apply_scores(self, scores: cute.Tensor, coords: Coords, scales: ScoreScales, use: TileUse) -> None:
+    def apply_scores(self, scores: cute.Tensor, coords: Coords, scales: ScoreScales, use: Int32) -> None:
         """Logits of S, by the score functions of the fusion."""
 
         def with_tensor(score: Any, scores: cute.Tensor, coords: Coords) -> None:
-            self.port.tensor_rows[0].apply(score, scores, coords, use.scores)
+            self.port.tensor_rows[0].apply(score, scores, coords, use)
 
         apply_scores(self.fusion, scores, coords, scales.logit, with_tensor)
 
     @cute.jit
-    def load_scores(self, use: TileUse) -> cute.Tensor:
+    def load_scores(self, use: Int32) -> cute.Tensor:
         """A row of S in registers, once the mma warp has made it."""
-        self.port.scores_edge.consumer_wait(lane_slot(self.port.tile_idx, use.scores))
+        self.port.scores_edge.consumer_wait(lane_slot(self.port.tile_idx, use))
         tmem_after_wait()
         scores = cute.make_rmem_tensor(cute.make_layout(self.config.tile_n), Float32)
         chunks = RowChunks(self.port.s, CHUNK_COLS, self.port.row)
@@ -155,13 +150,13 @@ class SoftmaxRole:
         return scores
 
     @cute.jit
-    def load_scores_and_max(self, use: TileUse) -> tuple[cute.Tensor, Float32]:
+    def load_scores_and_max(self, use: Int32) -> tuple[cute.Tensor, Float32]:
         """The same, with the maximum of the row, which sm_103a's loads deliver on the way."""
         if cutlass.const_expr(not self.config.row_max_by_load):
             scores = self.load_scores(use)
             tile_max = max_of(scores)
         else:
-            self.port.scores_edge.consumer_wait(lane_slot(self.port.tile_idx, use.scores))
+            self.port.scores_edge.consumer_wait(lane_slot(self.port.tile_idx, use))
             tmem_after_wait()
             scores = cute.make_rmem_tensor(cute.make_layout(self.config.tile_n), Float32)
             maxima = cute.make_rmem_tensor(cute.make_layout(self.config.tile_n // CHUNK_COLS), Float32)
@@ -178,7 +173,7 @@ class SoftmaxRole:
         scores: cute.Tensor,
         tile_max: Float32,
         state: tuple[Float32, Float32],
-        use: TileUse,
+        use: Int32,
         exp2: Exp2,
     ) -> tuple[Float32, Float32]:
         """Exponentials, P into tensor memory, the rescale factor to the correction; the new (row_max, row_sum)."""
@@ -190,7 +185,7 @@ class SoftmaxRole:
         new_max = cutlass.select_(grew, new_max, row_max)
         factor = cute.math.exp2((row_max - new_max) * scale_log2, fastmath=True)
         factor = cutlass.select_(grew, factor, Float32(1.0))
-        self.send_stats(use, (factor,))
+        self.send_factor(use, factor)
         offset = -new_max * scale_log2
         if cutlass.const_expr(self.config.p_scale_log2 != 0):
             offset = offset + float(self.config.p_scale_log2)
@@ -210,20 +205,32 @@ class SoftmaxRole:
             if cutlass.const_expr(col + CHUNK_COLS == self.config.p_head_elems):
                 cute.arch.fence_view_async_tmem_store()
                 tmem_before_signal()
-                self.port.scores_edge.consumer_release(lane_slot(self.port.tile_idx, use.scores))
+                self.port.scores_edge.consumer_release(lane_slot(self.port.tile_idx, use))
         cute.arch.fence_view_async_tmem_store()
         tmem_before_signal()
-        self.port.p_tail_edge.producer_commit(lane_slot(self.port.tile_idx, use.scores))
+        self.port.p_tail_edge.producer_commit(lane_slot(self.port.tile_idx, use))
         return new_max, partial[0] + partial[1]
 
+    def send_factor(self, use: Int32, factor: Float32) -> None:
+        """Hands the rescale factor of this row to the correction."""
+        self.port.factors[self.port.row] = factor
+        self.port.factor_edge.producer_commit(lane_slot(self.port.tile_idx, use))
+
+    def send_row_sum(self, uses: LaneUses, row_sum: Float32) -> None:
+        """At the end of a block."""
+        slot = lane_slot(self.port.tile_idx, uses.blocks)
+        self.port.row_sum_edge.producer_acquire(slot.producer)
+        self.port.row_sums[self.port.row] = row_sum
+        self.port.row_sum_edge.producer_commit(slot)
+
     @cute.jit
-    def send_stats(self, use: TileUse, values: tuple[Float32, ...]) -> None:
-        """Hands `values` of this row to the correction: the rescale factor, or at the end (row_sum, row_max)."""
-        slot = lane_slot(self.port.tile_idx, use.stats)
-        self.port.stats_edge.producer_acquire(slot.producer)
-        for i in cutlass.range_constexpr(len(values)):
-            self.port.stats[i, self.port.row] = values[i]
-        self.port.stats_edge.producer_commit(slot)
+    def store_lse(self, work: Work, q: Int32, stats: tuple[Float32, Float32], scale_log2: Float32) -> None:
+        row_sum, row_max = stats
+        out = self.port.lse
+        if out.iterator.toint() != 0 and q < work.sq and work.v_block == 0:
+            log2_sum = cute.math.log2(row_sum, fastmath=True) + row_max * scale_log2 - float(self.config.p_scale_log2)
+            lse = cutlass.select_(row_sum == 0.0, -Float32.inf, log2_sum * LN2)
+            out[work.q_rows.batch, work.head, work.q_rows.begin + q] = lse
 
 
 def columns(registers: cute.Tensor, first: int, count: int) -> cute.Tensor:

@@ -50,11 +50,6 @@ class LaneUses:
         """Uses of the ring "out", which every block takes for each query tile in turn, before tile `tile_idx`."""
         return NUM_Q_TILES * self.blocks + tile_idx
 
-    @property
-    def stats(self) -> Any:
-        """Uses of edge "stats", which carries one message a K tile and one at the end."""
-        return self.tiles + self.blocks
-
     def after(self, tiles: TileRange) -> LaneUses:
         return LaneUses(self.blocks + 1, self.visiting + (tiles.count > 0) * 1, self.tiles + tiles.count)
 
