@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from opdeck.core.fusion import AttentionFusion, Causal
+from opdeck.core.fusion import AttentionFusion, Bias, Causal, LeafKind
 from opdeck.plugins.fmha_fwd.cases import Case, Lengths, Scaled, Scheduling, Shape, Values, View
 
 DTYPES = ("bf16", "fp16")
@@ -229,3 +229,29 @@ def persistent_cases() -> Iterator[Case]:
         yield from (Case(shape, mask, lengths=lengths, scheduling=scheduling) for mask in masks)
     for shape, lengths, masks, _ in _PERSISTENT[2:4]:
         yield from (Case(shape, mask, lengths=lengths, scheduling=Scheduling("dynamic")) for mask in masks)
+    # O is stored from the buffers of Q: some blocks have no keys, so that their Q does not come.
+    shape, lengths, _, _ = _PERSISTENT[2]
+    for (d, d_v), fusion, scheduling in (
+        (MLA_DIMS, None, Scheduling("persistent", 1)),
+        ((256, 256), BOTTOM_RIGHT & Bias(LeafKind.TENSOR, "fp16"), Scheduling("dynamic")),
+    ):
+        yield Case(replace(shape, d=d, dv=d_v), fusion, values=Values.KEY_MEANS, lengths=lengths, scheduling=scheduling)
+
+
+_DIMS = ((32, 32), (64, 64), (96, 96), (128, 128), MLA_DIMS, (256, 128), (256, 256))
+_BIAS_DTYPES = ("fp16", "bf16", "fp32")
+_SCHEDULINGS = (Scheduling(), Scheduling("persistent", 1), Scheduling("dynamic"))
+
+
+def full_schedule_cases() -> Iterator[Case]:
+    """Head dims of more than 128 by the schedules in which CTAs take several blocks, and a bias in each kernel."""
+    shape, lengths, masks, _ = _PERSISTENT[2]
+    for (d, d_v), scheduling, dtype, mask in itertools.product(_DIMS[-3:], _SCHEDULINGS[1:], DTYPES, masks):
+        yield Case(replace(shape, d=d, dv=d_v), mask, dtype, lengths=lengths, scheduling=scheduling)
+    for (dims_idx, (d, d_v)), (idx, scheduling), dtype in itertools.product(
+        enumerate(_DIMS), enumerate(_SCHEDULINGS), (*DTYPES, "fp8_e4m3")
+    ):
+        # Each type of a bias with each type and head dims, by another schedule.
+        bias = Bias(LeafKind.TENSOR, _BIAS_DTYPES[(dims_idx + idx) % len(_BIAS_DTYPES)])
+        fusion = bias & BOTTOM_RIGHT if dims_idx % 2 else bias
+        yield Case(replace(shape, d=d, dv=d_v), fusion, dtype, lengths=lengths, scheduling=scheduling)

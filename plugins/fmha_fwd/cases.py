@@ -7,6 +7,7 @@ Who calls it: tests/kernels, and `opdeck run` for inputs and expected counts.
 from __future__ import annotations
 
 import enum
+import functools
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any
@@ -15,7 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from opdeck.core import dtypes
-from opdeck.core.fusion import AttentionFusion, Residual
+from opdeck.core.fusion import AttentionFusion, Extent, Residual
 from opdeck.core.variant import Variant, fusion_slug
 from opdeck.plugins.fmha_fwd import reference, spec
 from opdeck.plugins.fmha_fwd.variants import SCALES
@@ -160,6 +161,15 @@ class Case:
         assert coarsest.tolerance is not None
         return coarsest.tolerance, LSE_TOLERANCE
 
+    @functools.cached_property
+    def sampled_fusion(self) -> AttentionFusion | None:
+        """The fusion with values for its leaves."""
+        if self.fusion is None or not self.fusion.leaves():
+            return self.fusion
+        lengths = zip(*self.sequences(), strict=True)
+        extent = Extent(len(self.sequences()), self.shape.hq, *(max(rows) for rows in lengths))
+        return self.fusion.sample(extent, np.random.default_rng(FUSION_SEED))
+
     def sequences(self) -> list[tuple[int, int]]:
         """(sq, sk) of each."""
         shape = self.shape
@@ -196,6 +206,7 @@ class Inputs:
 
 # LSE is in fp32 whatever the inputs are.
 LSE_TOLERANCE = dtypes.Tolerance(max_abs=1e-2, mean_abs=1e-3, relative=np.inf)
+FUSION_SEED = 3
 MAX_LISTED = 100  # lengths in an id
 FAR_ELEMS = (1 << 31) + 4096
 

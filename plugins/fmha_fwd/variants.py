@@ -34,11 +34,10 @@ class Kernel:
     fusions it can run.
 
     score_config: what the config has instead for fusions that are more than a mask; function_config: for those with a
-    user's function of scores, which may read tensors for every key; tensor_config: what it has besides for a score
-    function with a tensor, which takes shared memory, at the head dims that can have one. default_dims: those of the
-    rows that packs hold unasked, by types. schedule: as ids say it, "" for one block a CTA.
-    prefer: as Variant has it, of rows without a fusion. dims_op: "eq", or "le" where head dims may be smaller than the
-    kernel's, which TMA fills up with zeros.
+    user's function of scores, which may read tensors for every key; tensor_config: for a score function with a tensor,
+    which takes shared memory, by head dims. default_dims: those of the rows that packs hold unasked, by types.
+    schedule: as ids say it, "" for one block a CTA. prefer: as Variant has it, of rows without a fusion. dims_op: "eq",
+    or "le" where head dims may be smaller than the kernel's, which TMA fills up with zeros.
     """
 
     factory: str
@@ -66,6 +65,7 @@ _BLACKWELL: dict[str, int | str] = {
     "p_head_elems": 96,
     "v_blocks": 1,
     "schedule": "individual",
+    "o_buffers": 0,
 }
 # sm_100a: MUFU is the bottleneck, so a part of exp2 runs on the FMA pipe. sm_103a has twice the MUFU rate and loads
 # that deliver the row maximum.
@@ -115,21 +115,31 @@ _OTHER_PAGES = "pages of other sizes: fmha_gen, which this version lacks"
 _WHOLE_TILE_PAGES = Rule("sk", "multiple_of", (128,), when=("has.block_table", 1), hint=_OTHER_PAGES)
 
 
-# Those that leave room for a score function's tensor.
+# Those that leave room for a score function's tensor, and its ring. O has no buffer of its own.
+_RING_OF_64_KIB, _RING_OF_32_KIB = ({"score_tensor_ring_bytes": num_kib * 1024} for num_kib in (64, 32))
+_TENSOR_REGS = {"softmax_regs": 200, "correction_regs": 80, "other_regs": 32}
+_TENSOR = {**_TENSOR_REGS, **_RING_OF_64_KIB, "o_buffers": 0}
+# Half the scores of a row leave registers to the other roles.
+_REGS_OF_64 = {"softmax_regs": 168, "correction_regs": 112, "other_regs": 64}
+_TENSOR_OF_64 = {**_TILES_OF_64, **_REGS_OF_64, **_RING_OF_32_KIB, "o_buffers": 0}
 _TENSOR_STAGES_16_BIT: Mapping[Dims, Mapping[str, int]] = {
-    (32, 32): {},
-    (64, 64): {},
-    (96, 96): {"k_stages": 2, "v_stages": 2},
-    (128, 128): {"k_stages": 2, "v_stages": 1},
+    (32, 32): _TENSOR,
+    (64, 64): _TENSOR,
+    (96, 96): {**_TENSOR, "k_stages": 2, "v_stages": 2},
+    (128, 128): {**_TENSOR, "k_stages": 2, "v_stages": 1},
+    (192, 128): {**_TENSOR_OF_64, "k_stages": 2, "v_stages": 2},
+    (256, 128): {**_TENSOR_OF_64, "k_stages": 1, "v_stages": 2},
+    (256, 256): {**_TENSOR_OF_64, "k_stages": 1, "v_stages": 2},
 }
 _TENSOR_STAGES_8_BIT: Mapping[Dims, Mapping[str, int]] = {
-    (32, 32): {},
-    (64, 64): {},
-    (96, 96): {},
-    (128, 128): {"k_stages": 3, "v_stages": 3},
-    (192, 128): {"k_stages": 2, "v_stages": 2},
+    (32, 32): _TENSOR,
+    (64, 64): _TENSOR,
+    (96, 96): _TENSOR,
+    (128, 128): {**_TENSOR, "k_stages": 3, "v_stages": 3},
+    (192, 128): {**_TENSOR, "k_stages": 2, "v_stages": 2},
+    (256, 128): {**_TENSOR, "k_stages": 2, "v_stages": 2},
+    (256, 256): {**_TENSOR, "k_stages": 2, "v_stages": 2},
 }
-_TENSOR_REGS = {"softmax_regs": 200, "correction_regs": 80, "other_regs": 32}
 _FUNCTION_REGS = {"softmax_regs": 208, "correction_regs": 64, "other_regs": 32}
 
 
@@ -158,7 +168,7 @@ def _blackwell(arch_name: str, bits: _Bits) -> Kernel:
         accept=(_WHOLE_TILE_PAGES,),
         score_config=_SCORE_REGS,
         function_config=_FUNCTION_REGS,
-        tensor_config={dims: {**_TENSOR_REGS, **of_dims} for dims, of_dims in bits.tensor_stages.items()},
+        tensor_config=bits.tensor_stages,
         dims_op="le",
     )
 
@@ -175,17 +185,15 @@ _PREFER: Mapping[str, tuple[Rule, ...]] = {
 
 def _scheduled(kernel: Kernel, schedule: str) -> Kernel:
     """The kernel by a schedule in which CTAs take several blocks."""
-    # A buffer for O besides leaves no room for more than 128 of 16 bits, nor for a score function's tensor.
+    # Head dims of more than 128 of 16 bits leave no room for a buffer of O.
     config_by_dims = {
-        dims: {**config, "schedule": schedule}
+        dims: {**config, "schedule": schedule, "o_buffers": int(max(dims) <= 128 or kernel.types == _TYPES_8_BIT)}
         for dims, config in kernel.config_by_dims.items()
-        if max(dims) <= 128 or kernel.types == _TYPES_8_BIT
     }
     return replace(
         kernel,
         config_by_dims=config_by_dims,
         default_dims={},
-        tensor_config={},
         schedule=schedule,
         prefer=_PREFER.get(schedule, ()),
     )

@@ -14,14 +14,16 @@ from opdeck.core.variant import Variant, fusion_key
 
 def wanted_rows(items: list[pytest.Item]) -> tuple[Variant, ...]:
     """The rows that the parameters "arch" and "case" of tests call for, in priority order."""
-    wanted = set()
+    wanted, fusions = set(), {}
     for item in items:
         params = item.callspec.params if hasattr(item, "callspec") else {}
         if {"arch", "case"} <= params.keys():
             case = params["case"]
             types, dims = (case.dtype, case.o_dtype.name), (case.shape.d, case.shape.d_v)
-            wanted.add(((params["arch"], types, fusion_key(case.fusion), case.scheduling.name), dims))
-    rows = registry.variants("fmha_fwd")
+            key = fusion_key(case.fusion)
+            fusions[key] = case.fusion
+            wanted.add(((params["arch"], types, key, case.scheduling.name), dims))
+    rows = registry.get("fmha_fwd").variants(tuple(fusions.values()))
     chosen = [
         next((row for row in rows if _traits(row) == traits and _fits(row, dims)), None) for traits, dims in wanted
     ]

@@ -10,6 +10,7 @@ from __future__ import annotations
 import functools
 import itertools
 import threading
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -32,7 +33,7 @@ BLACKWELL_CASES = [
     *case_table.paged_cases(),
     *case_table.fp8_cases(),
 ]
-FULL_CASES = list(case_table.full_cases())
+FULL_CASES = [*case_table.full_cases(), *case_table.full_schedule_cases()]
 # Too many CTAs for an emulator: batch * heads above 65535, the limit of grid dims y and z.
 GPU_CASES = [Case(Shape(65537, 1, 1, 1, 1, 64)), Case(Shape(1, 71280, 71280, 3, 3, 128), case_table.BOTTOM_RIGHT)]
 EXAMPLE_77 = frozenset(case.id for case in case_table.example_77())
@@ -45,22 +46,29 @@ BLACKWELL_SCHEDULES = ("eager", "lazy", "random:1")
 def run_case(case: Case, device: Device) -> None:
     """Runs a case into poisoned outputs and compares them with the oracle."""
     inputs = cases.make_inputs(case, seed=7)
-    arguments = inputs.arguments().items()
-    buffers = {name: to_memory(x, device.memory) if isinstance(x, np.ndarray) else x for name, x in arguments}
+    buffers = {name: placed(x, device) for name, x in inputs.arguments().items()}
+    fusion = case.sampled_fusion
+    if fusion is not None:
+        fusion = fusion.with_leaves([placed(leaf.value, device) for leaf in fusion.leaves()])
     operator = registry.get("fmha_fwd")
-    problem = operator.problem(**buffers, mask=case.fusion, device=device)
+    problem = operator.problem(**buffers, mask=fusion, device=device)
     accepting = (row.variant for row in operator.explain(problem) if not row.reasons)
     scheduling = case.scheduling.arguments(accepting) if device.target.arch != "cpu" else {}
-    operator(**buffers, mask=case.fusion, device=device, **scheduling)
+    operator(**buffers, mask=fusion, device=device, **scheduling)
     o, lse = to_numpy(buffers["out"]), to_numpy(buffers["lse"])
     is_packed = o.ndim < inputs.o.ndim
     check_results(case, inputs, o[None] if is_packed else o, lse[None] if is_packed else lse)
 
 
+def placed(value: object, device: Device) -> object:
+    """An array in the device's memory; what is none as it is."""
+    return to_memory(value, device.memory) if isinstance(value, np.ndarray) else value
+
+
 @functools.lru_cache(maxsize=4)
 def oracle(case: Case) -> tuple[np.ndarray, np.ndarray]:
     inputs = cases.make_inputs(case, seed=7)
-    return reference.forward(inputs.q, inputs.k, inputs.v, case.fusion, case.shape.d**-0.5, inputs.options)
+    return reference.forward(inputs.q, inputs.k, inputs.v, case.sampled_fusion, case.shape.d**-0.5, inputs.options)
 
 
 def check_results(case: Case, inputs: Inputs, o: np.ndarray, lse: np.ndarray) -> None:
@@ -127,7 +135,7 @@ def test_emulator(arch: str, schedule: str, case: Case, pack: Path) -> None:
     assert last.variant.config.get("schedule", "individual") == case.scheduling.name
     assert report.num_ctas <= (case.scheduling.max_ctas or report.num_ctas)
     assert report.warp_instructions > 0
-    assert report.mma_macs == cases.expected_macs(case, last.variant)
+    assert report.mma_macs == cases.expected_macs(case, replace(last.variant, fusion=case.sampled_fusion))
 
 
 SMALL = Case(Shape(2, 4, 2, 150, 200, 64), case_table.BOTTOM_RIGHT)

@@ -132,6 +132,26 @@ def test_every_sm100_variant_fits_the_hardware(row: variants.Variant) -> None:
     assert roles["softmax"].num_regs > roles.launch_regs > roles["correction"].num_regs
 
 
+def test_sm100_variants_are_of_every_schedule() -> None:
+    """Each type, pair of head dims and fusion, biases of each type among them, on each arch."""
+    schedules: dict[object, set[str]] = {}
+    for row in SM100_ROWS:
+        dims = tuple(row.config[name] for name in ("d_qk", "d_v", "v_blocks"))
+        key = (row.arch, row.dtype, row.symbol_dtypes["O"], dims, row.fusion_name)
+        schedules.setdefault(key, set()).add(str(row.config["schedule"]))
+    assert all(names == {"individual", "persistent", "dynamic"} for names in schedules.values())
+    num_types, num_dims, num_fusions = 2 + 6, 7, len(variants.FUSIONS) + 1 + len(BIASES)
+    assert len(schedules) == 2 * num_types * num_dims * num_fusions
+
+
+@pytest.mark.parametrize("num_stages", [0, 1, 3 * 2, 8 * 2])
+def test_rings_of_a_score_tensor_that_no_k_tile_fills_are_refused(num_stages: int) -> None:
+    config = next(config for config in map(Config.of, SM100_ROWS) if config.score_tensor_bytes)
+    ring_bytes = num_stages * config.score_tensor_stage_bytes
+    with pytest.raises(ValueError, match=f"score_tensor_ring_bytes: {ring_bytes}, want "):
+        replace(config, score_tensor_ring_bytes=ring_bytes).check()
+
+
 def test_sm100_config_that_needs_too_much_smem_is_refused() -> None:
     config = Config.of(SM100_ROWS[0])
     most = (SMEM_LIMIT_BYTES - config.smem_bytes["q_and_o"]) // config.k_tile_bytes

@@ -32,8 +32,6 @@ QUEUE_STAGE_BYTES = 16 + 2 * MBARRIER_BYTES  # the response of cluster launch co
 P_LIMIT_LOG2 = {16: 15, 8: 8}
 SCORE_TENSOR_COLS = 32
 """Keys whose elements of a score function's tensor come at once. More of them take registers that the softmax lacks."""
-SCORE_TENSOR_BYTES = 64 * 1024
-"""Of shared memory, for a score function's tensor."""
 SMEM_LIMIT_BYTES = 227 * 1024
 
 
@@ -76,8 +74,12 @@ class Config:
     row_max_by_load: int
     """1: tcgen05.ld.red delivers the row maximum of unmasked tiles (sm_103a); 0: computed from registers."""
     schedule: Schedule
+    o_buffers: int
+    """In which the O of both query tiles is staged in turn; 0: in the buffers of Q, which is dead by then."""
     score_tensor_bytes: int = 0
     """Size of an element of the score function's tensor; 0: there is none."""
+    score_tensor_ring_bytes: int = 0
+    """Of shared memory, for the stages of that tensor."""
 
     @classmethod
     def of(cls, variant: Variant) -> Config:
@@ -103,7 +105,7 @@ class Config:
     @property
     def score_tensor_stages(self) -> int:
         """Of both query tiles."""
-        return SCORE_TENSOR_BYTES // self.score_tensor_stage_bytes if self.score_tensor_bytes else 0
+        return self.score_tensor_ring_bytes // self.score_tensor_stage_bytes if self.score_tensor_bytes else 0
 
     @property
     def roles(self) -> RoleTable:
@@ -132,6 +134,10 @@ class Config:
                 stage_bytes=self.score_tensor_stage_bytes,
             ),
         )
+        q_buffers_edges = (
+            # Taken for each block before Q of it comes; freed once its O is stored from there.
+            Edge("q_buffers", "load", "store", EdgeKind.ASYNC, 1),
+        )
         return Topology(
             self.roles,
             (
@@ -152,6 +158,7 @@ class Config:
                 Edge("o", "mma", "correction", EdgeKind.UMMA_ASYNC, NUM_Q_TILES),
                 Edge("out", "correction", "store", EdgeKind.ASYNC, self.o_stages),
                 *(score_tensor_edges if self.score_tensor_bytes else ()),
+                *(q_buffers_edges if self.reloads_over_o else ()),
             ),
         )
 
@@ -181,8 +188,13 @@ class Config:
 
     @property
     def shares_q(self) -> bool:
-        """Whether O is staged in the buffers of Q, which is dead by then, unless a CTA loads that of its next block."""
-        return self.schedule is Schedule.INDIVIDUAL
+        """Whether O is staged in the buffers of Q."""
+        return self.o_buffers == 0
+
+    @property
+    def reloads_over_o(self) -> bool:
+        """Whether Q of a CTA's next block comes to where O of the last one is stored from."""
+        return self.shares_q and self.schedule is not Schedule.INDIVIDUAL
 
     @property
     def q_slot_bytes(self) -> int:
@@ -191,8 +203,8 @@ class Config:
 
     @property
     def o_stages(self) -> int:
-        """Buffers of O: those of Q, or one of its own for both query tiles in turn."""
-        return NUM_Q_TILES if self.shares_q else 1
+        """Buffers of O: those of Q, or its own."""
+        return NUM_Q_TILES if self.shares_q else self.o_buffers
 
     @property
     def o_slot_bytes(self) -> int:
@@ -229,8 +241,8 @@ class Config:
             raise ValueError(f"tile: ({self.tile_m}, {self.tile_n}), want 128 rows and a multiple of 32 keys")
         if self.p_head_elems % 32 or not 0 < self.p_head_elems < self.tile_n:
             raise ValueError(f"p_head_elems: {self.p_head_elems}, want a multiple of 32 inside (0, {self.tile_n})")
-        if self.score_tensor_bytes and self.schedule is not Schedule.INDIVIDUAL:
-            raise ValueError(f"schedule: {self.schedule.value} with a score function's tensor, want individual")
+        if self.score_tensor_bytes:
+            self.check_score_tensor()
         limit_log2 = P_LIMIT_LOG2[self.elem_bits] - self.p_scale_log2
         if not 0 <= self.rescale_threshold_log2 <= limit_log2:
             # P grows to 2 to the power of the sum.
@@ -240,3 +252,12 @@ class Config:
         self.topology.check()
         self.tmem.check()
         check_smem(self.smem_bytes, SMEM_LIMIT_BYTES)
+
+    def check_score_tensor(self) -> None:
+        """Raises ValueError unless a K tile's parts take each stage of a query tile's ring equally often."""
+        stages = self.score_tensor_stages // NUM_Q_TILES
+        if stages == 0 or self.score_tensor_parts % stages:
+            want = (
+                f"stages of {self.score_tensor_stage_bytes} bytes, {self.score_tensor_parts} a query tile or a divisor"
+            )
+            raise ValueError(f"score_tensor_ring_bytes: {self.score_tensor_ring_bytes}, want {want}")

@@ -239,7 +239,7 @@ class FmhaForward:
             if warp_idx == roles["load"].first_warp:
                 for_each_block(blocks, partial(self.run_load, cta, operands), Uses())
             if warp_idx == roles["store"].first_warp:
-                for_each_block(blocks, partial(self.run_store, cta, operands), LaneUses())
+                for_each_block(blocks, partial(self.run_store, cta, operands), Uses())
             if warp_idx == roles["tail"].first_warp:
                 for_each_block(asking, partial(self.run_tail, cta, operands), Uses())
 
@@ -250,10 +250,12 @@ class FmhaForward:
         port = self.load_port(cta, operands, work)
         return LoadRole(self.config, port, operands.fusion_of(work)).run(work, uses)
 
-    def run_store(self, cta: Cta, operands: Operands, work: Work, uses: LaneUses) -> LaneUses:
+    def run_store(self, cta: Cta, operands: Operands, work: Work, uses: Uses) -> Uses:
+        next_uses = Uses(first=LaneUses(uses.first.blocks + 1))
         for port in cta.score_tensors:
-            ScoreTensorRole(self.config, port, operands.fusion_of(work)).run(work)
-        return StoreRole(self.config, self.store_port(cta, operands, work)).run(work, uses)
+            next_uses = ScoreTensorRole(self.config, port, operands.fusion_of(work)).run(work, uses)
+        StoreRole(self.config, self.store_port(cta, operands, work)).run(work, uses.first)
+        return next_uses
 
     def run_tail(self, cta: Cta, operands: Operands, work: Work, uses: Uses) -> Uses:
         _, _, smem_v = self.load_buffers(cta)
@@ -295,6 +297,7 @@ class FmhaForward:
             k_edge=cta.edges["k"],
             v_edge=cta.edges["v"],
             cut_v_edge=cta.edges["cut_v"],
+            q_buffers_edge=cta.edges.get("q_buffers"),
             cut_tile=work.cut_tile(self.config, operands.num_k_rows),
             k_tile=partial(operands.sequences.k_tile, tiles_per_page=maps.k.shape[0] // n),
             end_tile=ceil_div(maps.k.shape[0], n),
@@ -332,7 +335,14 @@ class FmhaForward:
         maps = operands.maps
         o = cute.domain_offset((work.q_rows.begin, 0, 0, 0), maps.o)
         tiles = cute.flat_divide(o, cta.mmas.pv_tiler[:2])
-        return StorePort(maps.o_atom, tiles, self.o_buffer(cta), operands.outputs.o, cta.edges["out"])
+        return StorePort(
+            maps.o_atom,
+            tiles,
+            self.o_buffer(cta),
+            operands.outputs.o,
+            out_edge=cta.edges["out"],
+            q_buffers_edge=cta.edges.get("q_buffers"),
+        )
 
     @cute.jit
     def run_softmax(self, cta: Cta, operands: Operands, work: Work, uses: LaneUses) -> LaneUses:

@@ -5,6 +5,7 @@ Called by: kernel.py. Fills edges "q", "k" and "v" in the order in which the mma
 Q0 K0 Q1 V0 K1 V1 ... Rows past the end of a tensor arrive as zeros (tensor-map bounds). Rows past the end of a sequence
 may hold anything: in Q they make rows of O that nobody stores, in K scores that the mask hides, but in V a NaN would
 reach O as 0 * NaN. So the V tile that a sequence's end cuts goes to the tail role by "cut_v", and "v" is filled there.
+Where the O of a CTA's last block is stored from the buffers of Q, the load warp has them back by "q_buffers".
 """
 
 from __future__ import annotations
@@ -43,6 +44,8 @@ class LoadPort:
     k_edge: Any
     v_edge: Any
     cut_v_edge: Any
+    q_buffers_edge: Any
+    """None where O is not stored from the buffers that Q of the next block comes to."""
     cut_tile: Int32
     """Of V; -1: there is none."""
     k_tile: Callable[[Work, Int32], tuple[Int32, Int32]]
@@ -65,6 +68,8 @@ class LoadRole:
         second = work.tile_range(self.fusion, self.config, 1)
         begin, end = span(first, second)
         num_cut = Int32(0)
+        if cutlass.const_expr(self.config.reloads_over_o):
+            self.take_q_buffers(uses.first.blocks)
         if begin < end:
             if first.count > 0:
                 self.load_q(work, 0, uses.first.visiting)
@@ -94,6 +99,13 @@ class LoadRole:
         if tile * self.config.tile_n < work.sk:
             batch, in_batch = self.port.k_tile(work, tile)
         return batch, in_batch
+
+    @cute.jit
+    def take_q_buffers(self, block: Int32) -> None:
+        """Until the O of earlier blocks is stored; of each block, also if none of its tiles needs Q."""
+        slot = lane_slot(0, block)
+        self.port.q_buffers_edge.producer_acquire(slot.producer)
+        self.port.q_buffers_edge.producer_commit(slot)
 
     @cute.jit
     def load_q(self, work: Work, tile_idx: int, use: Int32) -> None:

@@ -20,7 +20,7 @@ from cutlass.cutlass_dsl import extract_mlir_values, new_from_mlir_values
 
 from opdeck.core.kernels.pipelines import Slot, lane_slot, ring_slot, tmem_after_wait
 from opdeck.plugins.fmha_fwd.sm100.config import Config
-from opdeck.plugins.fmha_fwd.sm100.work import LaneUses, TileRange, Uses, Work, span
+from opdeck.plugins.fmha_fwd.sm100.work import Lane, Uses, Work, span
 
 
 @dataclass(frozen=True)
@@ -41,18 +41,6 @@ class MmaPort:
     scores_edge: Any
     p_tail_edge: Any
     o_edge: Any
-
-
-@dataclass(frozen=True)
-class Lane:
-    """A query tile, the K tiles that it visits, and how often its stages were used before."""
-
-    tile_idx: int
-    tiles: TileRange
-    uses: LaneUses
-
-    def use(self, tile: Any) -> Any:
-        return self.uses.tiles + tile - self.tiles.begin
 
 
 class MmaRole:

@@ -5,7 +5,6 @@ Called by: kernel.py (tensor map, buffer); the store warp, idle until O is there
 softmax warpgroups, which drain it.
 A stage holds 32 keys of each of the 128 rows, swizzled, so that eight lanes read 16-byte pieces from different banks.
 What is past the end of a row or of the rows arrives as zeros (tensor-map bounds); the padding of rows is not read.
-Limits: a CTA has one block of queries, and each use of the ring counts from there.
 A dim of one entry counts for every sequence, head or query: of one row, every thread reads the first.
 """
 
@@ -29,7 +28,7 @@ from opdeck.core.fusion.intmath import broadcast_index, max_
 from opdeck.core.kernels.pipelines import Slot
 from opdeck.core.kernels.registers import compute_here
 from opdeck.plugins.fmha_fwd.sm100.config import NUM_Q_TILES, SCORE_TENSOR_COLS, Config
-from opdeck.plugins.fmha_fwd.sm100.work import TileRange, Work, span
+from opdeck.plugins.fmha_fwd.sm100.work import Lane, Uses, Work, span
 
 LOAD_BYTES = 16
 SWIZZLE_ALIGN_BYTES = 1024
@@ -96,21 +95,22 @@ class ScoreTensorRole:
         self.fusion = fusion
 
     @cute.jit
-    def run(self, work: Work) -> None:
-        first = work.tile_range(self.fusion, self.config, 0)
-        second = work.tile_range(self.fusion, self.config, 1)
-        begin, end = span(first, second)
+    def run(self, work: Work, uses: Uses) -> Uses:
+        first = Lane(0, work.tile_range(self.fusion, self.config, 0), uses.first)
+        second = Lane(1, work.tile_range(self.fusion, self.config, 1), uses.second)
+        begin, end = span(first.tiles, second.tiles)
         for tile in cutlass.range(begin, end, unroll=1):
             for part in cutlass.range(self.config.score_tensor_parts, unroll=1):
-                self.load(work, 0, first, (tile, part))
-                self.load(work, 1, second, (tile, part))
+                self.load(work, first, tile, part)
+                self.load(work, second, tile, part)
+        return uses.after(first.tiles, second.tiles)
 
     @cute.jit
-    def load(self, work: Work, tile_idx: int, tiles: TileRange, where: tuple[Int32, Int32]) -> None:
+    def load(self, work: Work, lane: Lane, tile: Int32, part: Int32) -> None:
         """One part of K tile `tile`, if the query tile visits it."""
-        (tile, part), port, num_parts = where, self.port, self.config.score_tensor_parts
+        tile_idx, tiles, port, num_parts = lane.tile_idx, lane.tiles, self.port, self.config.score_tensor_parts
         if tile >= tiles.begin and tile < tiles.end:
-            slot = part_slot(self.config, tile_idx, tile - tiles.begin, part)
+            slot = part_slot(self.config, tile_idx, lane.use(tile), part)
             port.edge.producer_acquire(slot.producer)
             _, _, num_heads, num_seqs = port.map.tensor.shape
             rows = port.map.tensor[

@@ -16,7 +16,7 @@ from cutlass import Int32
 from cutlass.block import block_copy
 
 from opdeck.core.fusion.intmath import max_, min_
-from opdeck.core.kernels.pipelines import Slot, ring_slot
+from opdeck.core.kernels.pipelines import Slot, lane_slot, ring_slot
 from opdeck.plugins.fmha_fwd.sm100.config import NUM_Q_TILES, Config
 from opdeck.plugins.fmha_fwd.sm100.work import LaneUses, Work
 
@@ -33,6 +33,8 @@ class StorePort:
     smem: cute.Tensor
     o: cute.Tensor
     out_edge: Any
+    q_buffers_edge: Any
+    """As LoadPort's."""
 
 
 class StoreRole:
@@ -43,8 +45,11 @@ class StoreRole:
         self.port = port
 
     @cute.jit
-    def run(self, work: Work, uses: LaneUses) -> LaneUses:
+    def run(self, work: Work, uses: LaneUses) -> None:
         end = work.q_rows.begin + work.sq
+        block_slot = lane_slot(0, uses.blocks)
+        if cutlass.const_expr(self.config.reloads_over_o):
+            self.port.q_buffers_edge.consumer_wait(block_slot)
         stored: tuple[Slot, ...] = ()
         for tile_idx in cutlass.range_constexpr(NUM_Q_TILES):
             slot = ring_slot(self.config.o_stages, uses.out(tile_idx))
@@ -61,7 +66,8 @@ class StoreRole:
                 for read in stored:
                     self.port.out_edge.consumer_release(read)
                 stored = ()
-        return LaneUses(uses.blocks + 1)
+        if cutlass.const_expr(self.config.reloads_over_o):
+            self.port.q_buffers_edge.consumer_release(block_slot)
 
     @cute.jit
     def store_tile(self, work: Work, tile_idx: int, slot: Slot) -> None:

@@ -55,6 +55,19 @@ class LaneUses:
 
 
 @dataclass(frozen=True)
+class Lane:
+    """A query tile, the K tiles that it visits, and how often its stages were used before."""
+
+    tile_idx: int
+    tiles: TileRange
+    uses: LaneUses
+
+    def use(self, tile: Any) -> Any:
+        """Of a stage that a K tile takes once: how often before K tile `tile`."""
+        return self.uses.tiles + tile - self.tiles.begin
+
+
+@dataclass(frozen=True)
 class Uses:
     """The same of both query tiles, the K tiles that either visited, and the V tiles that were cut."""
 
