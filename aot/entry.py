@@ -4,7 +4,8 @@
 Who calls it: compile.py (fake arguments, check of the exported header), pack_source.py (rows of pack.h). All three
 derive from the one list made here, so that a caller and a kernel cannot disagree about a struct.
 
-A family's arguments come first, in its order, then the leaves of the fusion, then the stream. A tensor is passed as
+A family's arguments come first, in its order, then the leaves of the fusion, then the workspace of a variant that has
+one, then the stream. A tensor is passed as
 {void *data; int64_t shapes[..]; int64_t strides[..];} with only its dynamic extents and strides.
 """
 
@@ -18,17 +19,20 @@ from opdeck.core.schema import ArgSpec, FamilySchema
 from opdeck.core.variant import Variant
 
 KIND_NUMBERS = {"tensor": 1, "i32": 2, "f32": 3}  # opdeck_arg_kind
+WORKSPACE = "OPDECK_SOURCE_WORKSPACE"
+WORKSPACE_ALIGN_BYTES = 256
 
 
 @dataclass(frozen=True)
 class Param:
-    """One parameter. source: index of the family's argument, or -1 - L for leaf L. extents: None where dynamic.
+    """One parameter. source: index of the family's argument, -1 - L for leaf L, or WORKSPACE. extents: None where
+    dynamic.
 
     contiguous_dim: whose stride is 1; None where none's is known to be.
     """
 
     name: str
-    source: int
+    source: int | str
     kind: str
     dtype: str = ""
     extents: tuple[int | None, ...] = ()
@@ -56,6 +60,8 @@ def entry_params(schema: FamilySchema, variant: Variant) -> tuple[Param, ...]:
         contiguous_dim = leaf.rank - 1 if leaf.align_bytes > 0 else None
         name = f"leaf{leaf_idx}"
         args.append(Param(name, -1 - leaf_idx, kind, leaf.dtype, extents, contiguous_dim, leaf.align_bytes))
+    if variant.workspace:
+        args.append(Param("workspace", WORKSPACE, "tensor", "int32", (1,), 0, WORKSPACE_ALIGN_BYTES))
     return tuple(args)
 
 

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from opdeck.aot.compile import KernelFacts, entry_name
 from opdeck.aot.entry import KIND_NUMBERS, LEAF_KINDS, Param, entry_params
 from opdeck.core import dtypes
-from opdeck.core.schema import ArgSpec, FamilySchema, Product, Rule
+from opdeck.core.schema import ArgSpec, FamilySchema, Product, Rule, WorkspaceTerm
 from opdeck.core.variant import Variant
 
 _ACCESS_NUMBERS = {"read": 1, "write": 2, "readwrite": 3}
@@ -144,8 +144,19 @@ def _family_row(schema: FamilySchema, arrays: _Arrays) -> str:
 
 
 def _product_row(product: Product, arrays: _Arrays) -> str:
-    counts = [_struct(field=_string(field), divisor=divisor) for field, divisor in product.counts]
-    return _struct(name=_string(product.name), counts=arrays.add("opdeck_pack_count", counts), num_counts=len(counts))
+    counts = _counts(product.counts, arrays)
+    return _struct(name=_string(product.name), counts=counts, num_counts=len(product.counts))
+
+
+def _term_row(term: WorkspaceTerm, arrays: _Arrays) -> str:
+    counts = _counts(term.counts, arrays)
+    return _struct(factor_bytes=term.num_bytes, counts=counts, num_counts=len(term.counts))
+
+
+def _counts(counts: Sequence[tuple[str, int]], arrays: _Arrays) -> str:
+    return arrays.add(
+        "opdeck_pack_count", [_struct(field=_string(field), divisor=divisor) for field, divisor in counts]
+    )
 
 
 def _arg_row(arg: ArgSpec, arrays: _Arrays) -> str:
@@ -215,6 +226,8 @@ def _variant_row(row: PackVariant, schema: FamilySchema, family_idx: int, arrays
         ptx_bytes=row.ptx_bytes,
         prefer=_rules(variant.prefer, arrays),
         num_prefer=len(variant.prefer),
+        workspace=arrays.add("opdeck_pack_term", [_term_row(term, arrays) for term in variant.workspace]),
+        num_terms=len(variant.workspace),
     )
 
 

@@ -145,6 +145,17 @@ class Product:
 
 
 @dataclass(frozen=True)
+class WorkspaceTerm:
+    """A part of a variant's workspace: num_bytes times the product of ceil(field / divisor) for each (field, divisor).
+
+    A field that a problem does not have, such as a dim of optional arguments alone, counts 0.
+    """
+
+    num_bytes: int
+    counts: tuple[tuple[str, int], ...]
+
+
+@dataclass(frozen=True)
 class FamilySchema:
     """The arguments of a family in the order of the exported entry, what must hold of them, and when there is no work.
 

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from opdeck.core.errors import PluginError
 from opdeck.core.fusion import Fusion
-from opdeck.core.schema import Rule
+from opdeck.core.schema import Rule, WorkspaceTerm
 
 if TYPE_CHECKING:
     from opdeck.core.problem import Problem
@@ -35,7 +35,8 @@ class Variant:
     symbol of the schema for which that is not `dtype`. in_default_pack: whether a pack holds it without being asked for
     every row; what is left out is compiled on request, or at its first use. transposed: the transposable arguments
     whose contiguous dim is the last but one. prefer: where there are such rules and all hold, the row goes before rows
-    without.
+    without. workspace: the terms whose sum is how much device memory a launch needs besides its tensors; the entry gets
+    its address behind the leaves.
     """
 
     id: str
@@ -51,6 +52,7 @@ class Variant:
     in_default_pack: bool = field(compare=False, default=True)
     transposed: tuple[str, ...] = field(compare=False, default=())
     prefer: tuple[Rule, ...] = field(compare=False, default=())
+    workspace: tuple[WorkspaceTerm, ...] = field(compare=False, default=())
 
     def __post_init__(self) -> None:
         if not self.id.isidentifier() or len(self.id) > MAX_ID_CHARS:

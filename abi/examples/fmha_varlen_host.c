@@ -3,9 +3,9 @@
  * fmha_varlen_host.c: causal bf16 attention from C over sequences of unequal lengths: queries packed behind each other,
  * keys packed too, or in pages.
  *
- *     fmha_varlen_host PACK [DEVICE [PAGE_ROWS]]
+ *     fmha_varlen_host PACK [DEVICE [PAGE_ROWS [VARIANT]]]
  *
- * Without PAGE_ROWS, or with 0, keys are packed. Compares with double precision on the CPU, and exits with 0 when the
+ * Without PAGE_ROWS, or with 0, keys are packed. VARIANT is the id of the kernel to take. Compares with double precision on the CPU, and exits with 0 when the
  * errors are within bounds and no row outside the sequences was written, 1 when not, 2 when opdeck reported an error.
  */
 #define _POSIX_C_SOURCE 200112L /* posix_memalign, in strict C99 */
@@ -45,6 +45,7 @@ enum {
 /* All that one run owns. keys, values: the rows of the sequences behind each other. */
 typedef struct host {
   int64_t page_rows;
+  const char *variant; /* NULL: the first that accepts */
   int32_t block_table[NUM_SEQS][MAX_PAGES];
   int32_t num_keys[NUM_SEQS];
   device_memory memory;
@@ -53,6 +54,7 @@ typedef struct host {
   int64_t shapes[NUM_TENSORS][4];
   opdeck_tensor tensors[NUM_TENSORS];
   void *host_copies[NUM_TENSORS];
+  void *workspace;
   uint16_t keys[NUM_K_ROWS * HEAD_DIM], values[NUM_K_ROWS * HEAD_DIM];
 } host;
 
@@ -130,6 +132,16 @@ static int fill_tensors(host *run) {
   return 0;
 }
 
+/* Launches with a workspace of the plan's size; most plans need none. */
+static opdeck_status launch(host *run, const opdeck_problem *problem) {
+  size_t workspace_bytes = 0;
+  opdeck_status status = opdeck_plan_workspace_bytes(run->plan, &workspace_bytes);
+  if (status != OPDECK_OK) return status;
+  printf("workspace_bytes %zu\n", workspace_bytes);
+  if (workspace_bytes > 0) run->workspace = allocate_on_device(&run->memory, workspace_bytes);
+  return opdeck_plan_launch(run->plan, problem, run->workspace, workspace_bytes, NULL);
+}
+
 static opdeck_status compute(host *run, const char *device, const char *pack) {
   const int is_paged = run->page_rows > 0;
   const char *const names[NUM_TENSORS] = {
@@ -147,11 +159,11 @@ static opdeck_status compute(host *run, const char *device, const char *pack) {
   desc.device = device;
   const opdeck_fusion causal = {sizeof causal, 0, "causal[align=bottom_right]", NULL};
   const int32_t num_args = is_paged ? NUM_TENSORS : SEQUSED_K;
-  const opdeck_problem problem = {sizeof problem, num_args, "fmha_fwd", args, &causal, NULL};
+  const opdeck_problem problem = {sizeof problem, num_args, "fmha_fwd", args, &causal, run->variant};
   opdeck_status status = opdeck_ctx_create(&desc, &run->ctx);
   if (status == OPDECK_OK) status = opdeck_ctx_load_pack(run->ctx, pack);
   if (status == OPDECK_OK) status = opdeck_plan_create(run->ctx, &problem, &run->plan);
-  return status == OPDECK_OK ? opdeck_plan_launch(run->plan, &problem, NULL, 0, NULL) : status;
+  return status == OPDECK_OK ? launch(run, &problem) : status;
 }
 
 static attention_errors errors_of(const host *run, int seq) {
@@ -193,13 +205,14 @@ static int report(host *run) {
 
 int main(int argc, char **argv) {
   static host run;
-  if (argc < 2 || argc > 4) {
-    fprintf(stderr, "usage: %s PACK [DEVICE [PAGE_ROWS]]\n", argv[0]);
+  if (argc < 2 || argc > 5) {
+    fprintf(stderr, "usage: %s PACK [DEVICE [PAGE_ROWS [VARIANT]]]\n", argv[0]);
     return 2;
   }
   const char *device = argc > 2 ? argv[2] : getenv("OPDECK_DEVICE");
   if (device == NULL) device = "emulator:sm_100a";
   run.page_rows = argc > 3 ? atoll(argv[3]) : 0;
+  run.variant = argc > 4 ? argv[4] : NULL;
   if (run.page_rows < 0 || (run.page_rows > 0 && run.page_rows < 128)) {
     fprintf(stderr, "PAGE_ROWS: got %s, want 0 or >= 128\n", argv[3]);
     return 2;
@@ -215,6 +228,7 @@ int main(int argc, char **argv) {
   }
   opdeck_plan_destroy(run.plan);
   opdeck_ctx_destroy(run.ctx);
+  free_on_device(&run.memory, run.workspace);
   for (int idx = 0; idx < NUM_TENSORS; ++idx) {
     free_on_device(&run.memory, run.tensors[idx].data);
     free(run.host_copies[idx]);

@@ -93,7 +93,8 @@ typedef struct opdeck_pack_family {
   const opdeck_pack_product *products;
 } opdeck_pack_family;
 
-/* A variant's workspace is the sum of its terms, each factor_bytes times the product of its counts. */
+/* A variant's workspace is the sum of its terms, each factor_bytes times the product of its counts, of which those of
+ * fields that the problem does not have are 0. */
 typedef struct opdeck_pack_term {
   int64_t factor_bytes;
   const opdeck_pack_count *counts;

@@ -224,7 +224,8 @@ static opdeck_status check_workspace(const char *where, const opdeck_pack_family
       return od_fail(OPDECK_PACK, "%s: term %d of its workspace is malformed", where, term_idx);
     for (int32_t count_idx = 0; count_idx < term->num_counts; ++count_idx) {
       const opdeck_pack_count *count = &term->counts[count_idx];
-      if (count->field == NULL || !is_field(family, count->field) || count->divisor < 1)
+      const int is_named = count->field != NULL && (is_field(family, count->field) || is_optional_dim(family, count->field));
+      if (!is_named || count->divisor < 1)
         return od_fail(OPDECK_PACK, "%s: count %d of term %d of its workspace is malformed", where, count_idx,
                        term_idx);
     }

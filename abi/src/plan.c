@@ -42,6 +42,12 @@ static od_value default_of(const opdeck_plan *plan, const opdeck_pack_arg *row) 
   return (od_value){.f32 = field->value > 0 ? (float)(1.0 / sqrt((double)field->value)) : 0.0F};
 }
 
+/* 0 where the problem does not have the field. */
+static int64_t workspace_count(const opdeck_plan *plan, const opdeck_pack_count *count) {
+  const od_binding *binding = &plan->binding;
+  return od_find_field(binding->fields, binding->num_fields, count->field) == NULL ? 0 : od_count_of(binding, count);
+}
+
 static opdeck_status size_workspace(opdeck_plan *plan) {
   int64_t bytes = 0;
   int has_overflow = 0;
@@ -49,7 +55,7 @@ static opdeck_status size_workspace(opdeck_plan *plan) {
     const opdeck_pack_term *term = &plan->variant->workspace[term_idx];
     int64_t term_bytes = term->factor_bytes;
     for (int32_t count_idx = 0; count_idx < term->num_counts; ++count_idx)
-      has_overflow |= __builtin_mul_overflow(term_bytes, od_count_of(&plan->binding, &term->counts[count_idx]), &term_bytes);
+      has_overflow |= __builtin_mul_overflow(term_bytes, workspace_count(plan, &term->counts[count_idx]), &term_bytes);
     has_overflow |= __builtin_add_overflow(bytes, term_bytes, &bytes);
   }
   if (has_overflow)

@@ -33,9 +33,10 @@ class LaunchArgs:
 
 @dataclass(frozen=True)
 class LaunchReport:
-    """What the emulator counted in a launch. MACs are those of wgmma and tcgen05.mma."""
+    """What the emulator counted in a launch, of num_launches kernels. MACs are those of wgmma and tcgen05.mma."""
 
     cubin_sha256: str
+    num_launches: int
     num_ctas: int
     warp_instructions: int
     mma_macs: int

@@ -22,6 +22,7 @@ from opdeck.core import dtypes
 from opdeck.core.arch import arch
 from opdeck.core.arrays import TensorView
 from opdeck.core.devices.base import KernelResources, LaunchArgs, LaunchReport
+from opdeck.core.devices.workspaces import Workspaces
 from opdeck.core.errors import (
     ArgumentError,
     ArgumentTypeError,
@@ -61,6 +62,7 @@ class NativeDevice:
         self.memory = memory
         self._ffi, self._lib = abi.lib()
         self._lock = threading.Lock()
+        self.workspaces = Workspaces()
         self._ctx = self._new_ctx(schedule, _HAZARDS[hazards])
         self.target = self._ask_target()
         self._load_installed_packs()
@@ -95,7 +97,7 @@ class NativeDevice:
         report.struct_size = self._ffi.sizeof("opdeck_launch_report")
         self.check(self._lib.opdeck_ctx_last_report(self._ctx, report))
         sha256 = self._ffi.string(report.cubin_sha256).decode()
-        names = ("num_ctas", "warp_instructions", "mma_macs", "tma_load_bytes", "tma_store_bytes")
+        names = ("num_launches", "num_ctas", "warp_instructions", "mma_macs", "tma_load_bytes", "tma_store_bytes")
         return LaunchReport(sha256, *(int(getattr(report, name)) for name in names))
 
     def cubin_sha256(self, variant: Variant) -> str | None:
@@ -200,6 +202,7 @@ class NativeLauncher:
         self._schema = schema
         self._variant = variant
         self._plan: Any = None
+        self._workspace_bytes = 0
         self._lock = threading.Lock()
         # A launch reads a filled-in problem while other threads may launch too: each takes one of its own.
         self._frames: deque[_Frame] = deque()
@@ -208,6 +211,7 @@ class NativeLauncher:
         frame = self._frame(args)
         try:
             self._ready_plan(frame)
+            self._workspace(args, stream_address(args.stream, args.tensors))
         finally:
             self._frames.append(frame)
 
@@ -217,8 +221,10 @@ class NativeLauncher:
         try:
             plan = self._ready_plan(frame)
             frame.fill(args)
-            stream = device._ffi.cast("void *", stream_address(args.stream, args.tensors))
-            device.check(device._lib.opdeck_plan_launch(plan, frame.problem, device._ffi.NULL, 0, stream))
+            stream, cast = stream_address(args.stream, args.tensors), device._ffi.cast
+            workspace = cast("void *", self._workspace(args, stream))
+            launch = device._lib.opdeck_plan_launch
+            device.check(launch(plan, frame.problem, workspace, self._workspace_bytes, cast("void *", stream)))
         except ArgumentError as error:
             tensor = args.tensors.get(error.argument)
             if tensor is None or tensor.argument == error.argument:
@@ -226,6 +232,13 @@ class NativeLauncher:
             raise ArgumentError(tensor.argument, error.got, error.want) from None  # by the user's name for it
         finally:
             self._frames.append(frame)
+
+    def _workspace(self, args: LaunchArgs, stream: int) -> int:
+        """Address of that of a launch; 0 where it needs none."""
+        if self._workspace_bytes == 0:
+            return 0
+        first = next(iter(args.tensors.values()))
+        return self._device.workspaces.address(self._workspace_bytes, stream, first)
 
     def _frame(self, args: LaunchArgs) -> _Frame:
         try:
@@ -242,6 +255,9 @@ class NativeLauncher:
                     device.check(lib.opdeck_plan_create(device._ctx, frame.problem, plan))
                     owned = device._owned(plan[0], lib.opdeck_plan_destroy)
                     device.check(lib.opdeck_plan_prepare(owned))
+                    num_bytes = ffi.new("size_t *")
+                    device.check(lib.opdeck_plan_workspace_bytes(owned, num_bytes))
+                    self._workspace_bytes = num_bytes[0]
                     self._plan = owned
         return self._plan
 

@@ -203,6 +203,8 @@ _PERSISTENT = (
     (Shape(1, 2, 2, 140, 520, 128), Lengths(), (None,), 1),
     (*_packed(2, 1, 64, (130, 0, 300, 1), (257, 70, 0, 129), spare_rows=9), (None, BOTTOM_RIGHT), 2),
     (Shape(3, 2, 1, 300, 200, 64), Lengths(used_q=(300, 0, 129), used_k=(0, 200, 129)), (BOTTOM_RIGHT,), 3),
+    (*_packed(2, 1, 64, _MANY, _MANY[::-1]), (None,), 3),
+    (*_packed(1, 1, 64, _MOSTLY_EMPTY, _MOSTLY_EMPTY), (BOTTOM_RIGHT,), 2),
     (Shape(1, 1, 1, 40, 40, 64), Lengths(), (None,), None),  # fewer blocks than SMs
 )
 
@@ -220,6 +222,8 @@ def paged_cases() -> Iterator[Case]:
         yield from (Case(shape, mask, lengths=lengths) for mask in masks)
     shape, lengths, _ = _PAGED[0]
     yield Case(shape, BOTTOM_RIGHT, lengths=lengths, scheduling=Scheduling("persistent", 2))
+    shape, lengths, _ = _PAGED[2]
+    yield Case(shape, BOTTOM_RIGHT, lengths=lengths, scheduling=Scheduling("dynamic"))
 
 
 def persistent_cases() -> Iterator[Case]:
@@ -227,7 +231,7 @@ def persistent_cases() -> Iterator[Case]:
     for shape, lengths, masks, max_ctas in _PERSISTENT:
         scheduling = Scheduling("persistent", max_ctas)
         yield from (Case(shape, mask, lengths=lengths, scheduling=scheduling) for mask in masks)
-    for shape, lengths, masks, _ in _PERSISTENT[2:4]:
+    for shape, lengths, masks, _ in _PERSISTENT[2:6]:
         yield from (Case(shape, mask, lengths=lengths, scheduling=Scheduling("dynamic")) for mask in masks)
     # O is stored from the buffers of Q: some blocks have no keys, so that their Q does not come.
     shape, lengths, _, _ = _PERSISTENT[2]

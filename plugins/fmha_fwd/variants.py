@@ -14,7 +14,7 @@ from opdeck.core import dtypes
 from opdeck.core.arch import CPU, arch
 from opdeck.core.fusion import AttentionFusion, BlockSparse, Causal, Fusion, Leaf, Mask, TensorScore
 from opdeck.core.fusion.functions import ScoreFunction
-from opdeck.core.schema import Rule, RuleOp
+from opdeck.core.schema import Rule, RuleOp, WorkspaceTerm
 from opdeck.core.variant import Variant, fusion_slug
 
 DTYPES = ("fp16", "bf16", "fp8_e4m3", "fp8_e5m2")
@@ -53,6 +53,7 @@ class Kernel:
     tensor_config: Mapping[Dims, Mapping[str, int]] = field(default_factory=dict)
     schedule: str = ""
     prefer: tuple[Rule, ...] = ()
+    workspace: tuple[WorkspaceTerm, ...] = ()
     dims_op: RuleOp = "eq"
 
 
@@ -183,6 +184,16 @@ _PREFER: Mapping[str, tuple[Rule, ...]] = {
 }
 
 
+ORDER_GROUP_SEQS = 256
+"""Sequences that are sorted by length together."""
+ORDER_ROW_BYTES = 8
+# Where there are lengths: a row for each sequence and one more.
+_ORDER_WORKSPACE = (
+    WorkspaceTerm(ORDER_ROW_BYTES, (("num_offsets", 1),)),
+    *(WorkspaceTerm(2 * ORDER_ROW_BYTES, (("num_seqs", 1), (f"has.seqused_{name}", 1))) for name in "qk"),
+)
+
+
 def _scheduled(kernel: Kernel, schedule: str) -> Kernel:
     """The kernel by a schedule in which CTAs take several blocks."""
     # Head dims of more than 128 of 16 bits leave no room for a buffer of O.
@@ -195,6 +206,7 @@ def _scheduled(kernel: Kernel, schedule: str) -> Kernel:
         config_by_dims=config_by_dims,
         default_dims={},
         schedule=schedule,
+        workspace=_ORDER_WORKSPACE,
         prefer=_PREFER.get(schedule, ()),
     )
 
@@ -287,6 +299,7 @@ def _compiled_row(kernel: Kernel, arch_name: str, types: Types, dims: Dims, fusi
         symbol_dtypes={"O": out_dtype},
         in_default_pack=dims in kernel.default_dims.get(types, ()),
         prefer=kernel.prefer if fusion is None else (),
+        workspace=kernel.workspace,
     )
 
 

@@ -130,15 +130,19 @@ static const opdeck_pack_param alibi_params[] = {
     FMHA_PARAMS, {-1, OPDECK_ARG_TENSOR, 1, 1, first, first}, {-2, OPDECK_ARG_I32, 0, 0, NULL, NULL}};
 
 static const char *const n_dims[] = {"n"};
+static const char *const m_dims[] = {"m"};
 static const opdeck_pack_arg copy_args[] = {
     {"x", OPDECK_ARG_TENSOR, 1, 0, 1, n_dims, NULL, 1, 4, fp32_only, 0, OPDECK_DEFAULT_NONE, NULL},
     {"y", OPDECK_ARG_TENSOR, 2, 0, 1, n_dims, NULL, 1, 4, fp32_only, 0, OPDECK_DEFAULT_NONE, NULL},
     {"max_ctas", OPDECK_ARG_I32, 1, 1, 0, NULL, NULL, 0, 0, NULL, 0, OPDECK_DEFAULT_NUM_SMS, NULL},
+    {"weights", OPDECK_ARG_TENSOR, 1, 1, 1, m_dims, NULL, 1, 4, fp32_only, 0, OPDECK_DEFAULT_NONE, NULL},
 };
-/* 4 n + 256 ceil(n / 128) + 8 bytes. */
+/* 4 n + 256 ceil(n / 128) + 8 + 16 m bytes. */
 static const opdeck_pack_count each_elem[] = {{"n", 1}};
 static const opdeck_pack_count each_tile[] = {{"n", 128}};
-static const opdeck_pack_term scratch_terms[] = {{4, each_elem, 1, 0}, {256, each_tile, 1, 0}, {8, NULL, 0, 0}};
+static const opdeck_pack_count each_weight[] = {{"m", 1}};
+static const opdeck_pack_term scratch_terms[] = {
+    {4, each_elem, 1, 0}, {256, each_tile, 1, 0}, {8, NULL, 0, 0}, {16, each_weight, 1, 0}};
 static const opdeck_pack_param scratch_params[] = {{OPDECK_SOURCE_WORKSPACE, OPDECK_ARG_TENSOR, 0, 0, NULL, NULL},
                                                    {0, OPDECK_ARG_TENSOR, 1, 1, first, first},
                                                    {1, OPDECK_ARG_TENSOR, 1, 1, first, first}};

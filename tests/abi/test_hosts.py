@@ -19,6 +19,7 @@ from opdeck.plugins.mx_gemm import cases as mx_cases
 
 EXAMPLES = Path(__file__).parents[2] / "abi" / "examples"
 ARCHS = ("sm_100a", "sm_103a", "sm_90a")
+DYNAMIC = "fmha_fwd_sm100a_bf16_d128_dynamic_causal_bottom_right"
 HOSTS = {
     "fmha_host.c": ("cc", "-std=c99"),
     "fmha_host.cpp": ("c++", "-std=c++17"),
@@ -29,16 +30,17 @@ HOSTS = {
 
 @pytest.fixture(scope="module")
 def variants() -> dict[str, Variant]:
-    """What the hosts ask for, by id: bf16, causal d128 and unmasked d64, for each arch."""
+    """What the hosts ask for, by id: bf16, causal d128 and unmasked d64, for each arch; and the first of these by
+    another schedule."""
     rows = [
         variant
         for fusion, head_dim in ((Causal(), 128), (None, 64))
         for arch in ARCHS
         for variant in registry.variants("fmha_fwd", arch)
-        if variant.in_default_pack
+        if (variant.in_default_pack or variant.id == DYNAMIC)
         and (variant.dtype, variant.config["d_qk"], variant.fusion) == ("bf16", head_dim, fusion)
     ]
-    assert len(rows) == 2 * len(ARCHS)
+    assert len(rows) == 2 * len(ARCHS) + 1
     return {row.id: row for row in rows}
 
 
@@ -111,6 +113,19 @@ def test_c_host_computes_on_sequences_of_unequal_lengths(hosts: dict[str, Path],
     result = run_host(hosts["fmha_varlen_host.c"], pack, f"emulator:{arch}", page_rows)
     assert result.returncode == 0, result.stdout + result.stderr
     assert f"variant fmha_fwd_{arch.replace('_', '')}_bf16_d128_causal_bottom_right\n" in result.stdout
+    assert "workspace_bytes 0\n" in result.stdout
+    assert result.stdout.endswith("PASS\n")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("page_rows", "workspace_bytes"), [(0, 8 * 5), (128, 8 * 5 + 16 * 4)])
+def test_c_host_gives_the_workspace_in_which_sequences_are_sorted(
+    hosts: dict[str, Path], pack: Path, page_rows: int, workspace_bytes: int
+):
+    result = run_host(hosts["fmha_varlen_host.c"], pack, "emulator:sm_100a", page_rows, DYNAMIC)
+    assert result.returncode == 0, result.stdout + result.stderr
+    assert f"variant {DYNAMIC}\n" in result.stdout
+    assert f"workspace_bytes {workspace_bytes}\n" in result.stdout
     assert result.stdout.endswith("PASS\n")
 
 
@@ -165,7 +180,7 @@ def test_host_tells_why_it_cannot(hosts: dict[str, Path], pack: Path):
     """No variant of head dim 160; a file that is no pack; a device that is none."""
     unsupported = run_host(hosts["fmha_host.c"], pack, "emulator:sm_100a", 1, 128, 128, 1, 1, 160)
     assert unsupported.returncode == 2
-    assert "UNSUPPORTED: fmha_fwd on sm_100a: none of 6 variants (4 of them for other archs)" in unsupported.stderr
+    assert "UNSUPPORTED: fmha_fwd on sm_100a: none of 7 variants (4 of them for other archs)" in unsupported.stderr
     assert "dqk: got 160, want <= 128" in unsupported.stderr
     no_pack = run_host(hosts["fmha_host.c"], __file__, "emulator:sm_100a")
     assert (no_pack.returncode, no_pack.stderr.startswith("PACK: ")) == (2, True)

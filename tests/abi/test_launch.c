@@ -321,6 +321,25 @@ static void test_workspace(void) {
   opdeck_plan_destroy(plan);
 }
 
+/* A dim that only an optional argument has counts where that is given, and is 0 elsewhere. */
+static void test_workspace_for_an_optional_argument(void) {
+  const int64_t num_elems[] = {130}, num_weights[] = {5};
+  const opdeck_tensor x = {memory[0], OPDECK_DEVICE_CPU, 0, 1, OPDECK_CODE_FLOAT, 32, 1, num_elems, NULL, 0};
+  opdeck_tensor y = x, weights = x;
+  y.data = memory[1];
+  weights.shape = num_weights;
+  const opdeck_arg args[] = {{"x", OPDECK_ARG_TENSOR, 0, {.tensor = &x}},
+                             {"y", OPDECK_ARG_TENSOR, 0, {.tensor = &y}},
+                             {"weights", OPDECK_ARG_TENSOR, 0, {.tensor = &weights}}};
+  const opdeck_problem problem = {sizeof problem, 3, "copy", args, NULL, "copy_scratch"};
+  opdeck_plan *plan = NULL;
+  size_t bytes = 0;
+  CHECK_OK(opdeck_plan_create(ctx, &problem, &plan));
+  CHECK_OK(opdeck_plan_workspace_bytes(plan, &bytes));
+  CHECK(bytes == 4 * 130 + 256 * 2 + 8 + 16 * 5);
+  opdeck_plan_destroy(plan);
+}
+
 static void test_offline(void) {
   fmha_problem fmha;
   init_fmha(&fmha);
@@ -363,6 +382,7 @@ int main(void) {
   test_failures_of_the_driver();
   test_prepare();
   test_workspace();
+  test_workspace_for_an_optional_argument();
   test_offline();
   test_lifetimes();
   CHECK(seen->num_outside_session == 0 && seen->num_wrong_ctx == 0);

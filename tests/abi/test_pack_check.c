@@ -190,7 +190,7 @@ static void test_workspace(void) {
   FAULT(t.terms[0].counts = NULL, "term 0 of its workspace is malformed");
   FAULT(t.counts[0].divisor = 0, "count 0 of term 0 of its workspace is malformed");
   FAULT(t.counts[0].field = NULL, "count 0 of term 0 of its workspace is malformed");
-  FAULT(t.counts[0].field = "p", "count 0 of term 0 of its workspace is malformed");
+  FAULT(t.counts[0].field = "q", "count 0 of term 0 of its workspace is malformed");
 }
 
 static void test_params(void) {

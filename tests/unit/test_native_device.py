@@ -3,9 +3,11 @@
 
 from __future__ import annotations
 
+import ctypes
 import os
 import subprocess
 import sys
+import threading
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -15,6 +17,7 @@ import pytest
 
 from opdeck.core import arrays
 from opdeck.core.devices.native import NativeDevice, PackWarning, _error, stream_address
+from opdeck.core.devices.workspaces import Workspaces
 from opdeck.core.errors import (
     ArgumentError,
     ArgumentTypeError,
@@ -96,3 +99,20 @@ def test_the_process_ends_well_with_devices_alive() -> None:
     code = f"from opdeck.core.devices.native import NativeDevice; kept = NativeDevice({OFFLINE!r}, memory='cpu')"
     for _ in range(3):
         assert subprocess.run([sys.executable, "-c", code], check=False, env=dict(os.environ)).returncode == 0
+
+
+def test_a_workspace_is_kept_for_a_thread_and_a_stream() -> None:
+    workspaces, like = Workspaces(), arrays.view(np.zeros(4, np.float32), "q")
+    first = workspaces.address(100, 0, like)
+    assert first % 256 == 0
+    assert workspaces.address(60, 0, like) == first
+    assert workspaces.address(100, 7, like) != first
+    elsewhere: list[int] = []
+    thread = threading.Thread(target=lambda: elsewhere.append(workspaces.address(100, 0, like)))
+    thread.start()
+    thread.join()
+    assert elsewhere[0] not in (0, first)
+    larger = workspaces.address(1000, 0, like)
+    ctypes.memset(larger, 0, 1000)
+    ctypes.memset(first, 0, 100)  # a launch under way may still use it
+    assert workspaces.address(1000, 0, like) == larger != first

@@ -3,9 +3,9 @@
 
 Called by: kernel.py. Every role walks the same blocks by itself; nothing is published but what cluster launch control
 says.
-Source: core/kernels/schedule.py orders the blocks, the longest first under a causal mask. Not so across packed
-sequences, whose lengths the host does not know: an order by length would take a sort on the device, before the launch
-or in each CTA. There the GPU, or cluster launch control, hands out the next block to whoever is done.
+Source: core/kernels/schedule.py orders the blocks, the longest first under a causal mask. Sequences whose lengths the
+host does not know are sorted on the device (order.py) for CTAs that take several blocks; where each has one, they come
+in the order of the batch, and the GPU hands out the next block to whoever is done.
 Limits: num_q_blocks * num_heads * batch + CTAs < 2^31.
 """
 
@@ -30,14 +30,14 @@ RESPONSE_BYTES = 16
 
 @dataclass(frozen=True)
 class Sizes:
-    """Extents of Q and K, and how heads and batch entries are ordered: num_q_blocks a head and batch entry,
-    section_heads a section of the schedule."""
+    """Extents of Q and K, and how heads and lists of blocks are ordered: num_q_blocks a head and list, section_heads a
+    section of the schedule."""
 
     num_q_rows: Any
     num_k_rows: Any
     num_heads: Any
     num_kv_heads: Any
-    batch: Any
+    num_lists: Any
     num_q_blocks: Any
     section_heads: Any
 
@@ -53,23 +53,24 @@ class Grid:
     @property
     def num_blocks(self) -> Any:
         sizes = self.sizes
-        return sizes.num_q_blocks * sizes.num_heads * self.config.v_blocks * sizes.batch
+        return sizes.num_q_blocks * sizes.num_heads * self.config.v_blocks * sizes.num_lists
 
     def work(self, block_idx: Int32) -> Work:
         """Coordinates of a block."""
         sizes, v_blocks = self.sizes, self.config.v_blocks
         num_heads = sizes.num_heads * v_blocks  # blocks of columns go with heads
-        coord = schedule.decode(block_idx, sizes.num_q_blocks, num_heads, num_heads * sizes.batch, sizes.section_heads)
+        num_rows = num_heads * sizes.num_lists
+        coord = schedule.decode(block_idx, sizes.num_q_blocks, num_heads, num_rows, sizes.section_heads)
         head = coord.head // v_blocks
-        seq, q_block = self.sequences.find(coord.batch, coord.q_block, sizes.num_q_rows, self.config.block_m)
+        batch, seq, q_block = self.sequences.find(coord.batch, coord.q_block, sizes.num_q_rows, self.config.block_m)
         return Work(
             q_block=q_block,
             head=head,
             kv_head=head // (sizes.num_heads // sizes.num_kv_heads),
             v_block=coord.head - head * v_blocks,
             seq=seq,
-            q_rows=self.sequences.q_rows(seq, coord.batch, sizes.num_q_rows),
-            k_rows=self.sequences.k_rows(seq, coord.batch, sizes.num_k_rows),
+            q_rows=self.sequences.q_rows(seq, batch, sizes.num_q_rows),
+            k_rows=self.sequences.k_rows(seq, batch, sizes.num_k_rows),
         )
 
 
@@ -170,9 +171,10 @@ def run_taken(
     block_idx, num_blocks = Int32(cute.arch.block_idx()[0]), Int32(0)
     while block_idx >= 0:
         ask(num_blocks)
-        work = grid.work(block_idx)
-        if work.exists(grid.config):
-            uses = run(work, uses)
+        if block_idx < grid.num_blocks:
+            work = grid.work(block_idx)
+            if work.exists(grid.config):
+                uses = run(work, uses)
         block_idx = next_of(queue, num_blocks)
         num_blocks += 1
 

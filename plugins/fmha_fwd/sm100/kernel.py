@@ -40,6 +40,7 @@ from opdeck.plugins.fmha_fwd.sm100.correction import CorrectionPort, CorrectionR
 from opdeck.plugins.fmha_fwd.sm100.load import LoadPort, LoadRole, TmaTile
 from opdeck.plugins.fmha_fwd.sm100.mma import MmaPort, MmaRole
 from opdeck.plugins.fmha_fwd.sm100.operands import Elements, Mmas, TensorMaps, make_mmas, make_tensor_maps
+from opdeck.plugins.fmha_fwd.sm100.order import OrderedSequences, make_sorter
 from opdeck.plugins.fmha_fwd.sm100.scales import ElementScales, Scales
 from opdeck.plugins.fmha_fwd.sm100.score_tensor import (
     ScoreTensorMap,
@@ -70,6 +71,9 @@ def make(variant: Variant) -> Callable[..., None]:
     config.check()
     fmha = FmhaForward(config, Elements.of(variant), Residual() if variant.fusion is None else variant.fusion)
 
+    name = f"opdeck_{variant.id}"
+    sort_sequences = make_sorter(config, fmha.fusion, name)
+
     @cute.kernel
     def kernel(maps: TensorMaps, outputs: Outputs, sequences: Sequences, scalars: Scalars, leaves: Any) -> None:
         fmha.run_cta(maps, outputs, sequences, scalars, leaves)
@@ -80,15 +84,20 @@ def make(variant: Variant) -> Callable[..., None]:
         max_ctas, *others = rest[len(LENGTHS) :]
         element_scales = ElementScales(*others[: len(SCALES) + 1])
         *leaves, stream = others[len(SCALES) + 1 :]
+        if cutlass.const_expr(variant.workspace):
+            sequences = OrderedSequences.of(sequences, q.shape[0], leaves.pop())
         maps = make_tensor_maps(make_mmas(config, fmha.elements), q, k, v, o)
         maps = replace(maps, score_tensors=fmha.score_tensor_maps(leaves))
         num_k_rows = sequences.num_k_rows(k.shape[1])
-        num_q_blocks = sequences.num_q_blocks(q.shape[1], config.block_m)
+        num_lists, num_q_blocks = sequences.block_lists(q.shape[0], q.shape[1], config.block_m)
         scales = Scales.of(fmha.fusion, softmax_scale, element_scales)
-        scalars = Scalars(scales, num_k_rows, num_q_blocks, fmha.section_heads(q, k, num_k_rows))
-        num_ctas = num_q_blocks * Int32(q.shape[2]) * Int32(q.shape[0]) * config.v_blocks
+        num_rows = num_lists * Int32(q.shape[2]) * config.v_blocks
+        scalars = Scalars(scales, num_k_rows, num_lists, num_q_blocks, fmha.section_heads(q, k, num_k_rows, num_rows))
+        num_ctas = num_q_blocks * num_rows
         if cutlass.const_expr(config.schedule is Schedule.PERSISTENT):
             num_ctas = min_(num_ctas, max_ctas)
+        if cutlass.const_expr(variant.workspace):
+            sort_sequences(sequences, Int32(q.shape[1]), num_k_rows, leaves, stream)
         kernel(maps, Outputs(o, lse), sequences, scalars, leaves).launch(
             grid=(num_ctas, 1, 1),
             block=(config.roles.num_threads, 1, 1),
@@ -97,7 +106,7 @@ def make(variant: Variant) -> Callable[..., None]:
         )
 
     for function in (kernel, entry):
-        function.set_name_prefix(f"opdeck_{variant.id}", remove_cutlass_symbol=True, keep_mangled_name=False)
+        function.set_name_prefix(name, remove_cutlass_symbol=True, keep_mangled_name=False)
     return entry
 
 
@@ -111,11 +120,12 @@ class Outputs:
 
 @dataclass(frozen=True)
 class Scalars:
-    """Scales; rows of K that a sequence may have, which the tensor maps do not tell; blocks of a head and batch entry;
-    heads of a schedule section."""
+    """Scales; rows of K that a sequence may have, which the tensor maps do not tell; lists of blocks of a head, and
+    blocks of a list; heads of a schedule section."""
 
     scales: Scales
     num_k_rows: Int32
+    num_lists: Int32
     num_q_blocks: Int32
     section_heads: Int32
 
@@ -155,15 +165,14 @@ class FmhaForward:
         self.elements = elements
         self.fusion = fusion
 
-    def section_heads(self, q: cute.Tensor, k: cute.Tensor, num_k_rows: Int32) -> Int32:
-        """Heads of a schedule section, each as often as V has blocks of columns."""
-        batch, _, num_heads, _ = q.shape
+    def section_heads(self, q: cute.Tensor, k: cute.Tensor, num_k_rows: Int32, num_rows: Int32) -> Int32:
+        """Heads of a schedule section, each as often as V has blocks of columns; num_rows: such heads of all lists."""
+        num_heads = q.shape[2]
         config = self.config
         row_elems = config.d_qk + config.d_v * config.v_blocks
         kv_head_bytes = Int64(num_k_rows) * (row_elems * config.elem_bits // 8)
         head_group = Int32(num_heads) // Int32(k.shape[2]) * config.v_blocks
         # Never more than there are, so that 32 bits hold every product of the schedule.
-        num_rows = Int32(num_heads) * Int32(batch) * config.v_blocks
         return Int32(min_(schedule.heads_per_section(kv_head_bytes, head_group), Int64(num_rows)))
 
     def score_tensor_maps(self, leaves: Any) -> tuple[ScoreTensorMap, ...]:
@@ -174,14 +183,14 @@ class FmhaForward:
     @cute.jit
     def run_cta(self, maps: TensorMaps, outputs: Outputs, sequences: Sequences, scalars: Scalars, leaves: Any) -> None:
         """Kernel body of a CTA, if it has rows."""
-        num_q_rows, _, num_heads, batch = maps.q.shape
+        num_q_rows, _, num_heads, _ = maps.q.shape
         sizes = Sizes(
             num_q_rows=num_q_rows,
             num_k_rows=scalars.num_k_rows,
             num_heads=num_heads,
             num_kv_heads=maps.k.shape[2],
-            batch=batch,
-            num_q_blocks=scalars.num_q_blocks,
+            num_lists=scalars.num_lists,
+            num_q_blocks=sequences.num_listed(scalars.num_q_blocks),
             section_heads=scalars.section_heads,
         )
         grid = Grid(self.config, sequences, sizes)

@@ -11,7 +11,9 @@ Limits: what the tensors of lengths say is not checked, but never leads outside 
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import cutlass
@@ -42,9 +44,14 @@ class Sequences:
         """Packed sequences; -1 when there are none but those of the batch dim."""
         return Int32(self.cu_seqlens_q.shape[0]) - 1
 
-    def num_q_blocks(self, num_rows: Any, block_m: int) -> Int32:
-        """Blocks a head, of `num_rows` rows of Q: on the host, where an absent tensor has no rows."""
-        return ceil_div(Int32(num_rows), block_m) + max_(self.num_packed, Int32(0))
+    def block_lists(self, batch: Any, num_rows: Any, block_m: int) -> tuple[Int32, Int32]:
+        """Lists of blocks a head, and blocks of each, for Q of `batch` entries of `num_rows` rows: one list a batch
+        entry, with all blocks that there may be. On the host, where an absent tensor has no rows."""
+        return Int32(batch), ceil_div(Int32(num_rows), block_m) + max_(self.num_packed, Int32(0))
+
+    def num_listed(self, num_blocks: Int32) -> Int32:
+        """Blocks of a list, of `num_blocks` that there may be."""
+        return num_blocks
 
     def num_k_rows(self, num_rows: Any) -> Int32:
         """Rows of K that a sequence may have, on the host: `num_rows` of a batch entry, or of as many pages as are
@@ -63,25 +70,17 @@ class Sequences:
         return batch, in_batch
 
     @cute.jit
-    def find(self, batch: Int32, q_block: Int32, num_rows: Int32, block_m: int) -> tuple[Int32, Int32]:
-        """(sequence, block of its own) of block `q_block` of the entry `batch` of dim 0. A packed block before the
-        first sequence's has sequence num_packed."""
+    def find(self, batch: Int32, q_block: Int32, num_rows: Int32, block_m: int) -> tuple[Int32, Int32, Int32]:
+        """(entry of dim 0 of Q, sequence, block of its own) of block `q_block` of the list `batch`. A packed block
+        before the first sequence's has sequence num_packed."""
         seq, block = batch, q_block
         if is_given(self.cu_seqlens_q):
-            # The last sequence in [seq, end) that begins at or before the block; 32 are looked at a step.
-            seq, end = Int32(0), self.num_packed
-            while seq + 1 < end:
-                stride = ceil_div(end - seq, WARP_LANES)
-                probe = seq + cute.arch.lane_idx() * stride
-                first_block = self.first_block(min_(probe, end - 1), num_rows, block_m)
-                is_before = first_block <= cutlass.select_(probe < end, q_block, Int32(-1))
-                num_before = Int32(cute.arch.popc(cute.arch.vote_ballot_sync(is_before)))
-                seq = seq + max_(num_before - 1, 0) * stride
-                end = min_(seq + stride, end)
-            block = q_block - self.first_block(seq, num_rows, block_m)
+            first_block = partial(self.first_block, num_rows=num_rows, block_m=block_m)
+            seq = last_begun(first_block, q_block, self.num_packed)
+            block = q_block - first_block(seq)
             if block < 0:
                 seq, block = self.num_packed, Int32(0)
-        return seq, block
+        return batch, seq, block
 
     def first_block(self, seq: Int32, num_rows: Int32, block_m: int) -> Int32:
         """Of a packed sequence."""
@@ -94,6 +93,21 @@ class Sequences:
     def k_rows(self, seq: Int32, batch: Int32, num_rows: Int32) -> Rows:
         begin, count = row_interval(self.cu_seqlens_k, self.seqused_k, seq, num_rows)
         return Rows(batch, begin, count)
+
+
+@cute.jit
+def last_begun(first_block: Callable[[Int32], Int32], q_block: Int32, num_seqs: Int32) -> Int32:
+    """The last of num_seqs sequences that begins at or before a block, or 0. first_block: of a sequence; it never
+    decreases."""
+    seq, end = Int32(0), num_seqs
+    while seq + 1 < end:
+        stride = ceil_div(end - seq, WARP_LANES)
+        probe = seq + cute.arch.lane_idx() * stride
+        is_before = first_block(min_(probe, end - 1)) <= cutlass.select_(probe < end, q_block, Int32(-1))
+        num_before = Int32(cute.arch.popc(cute.arch.vote_ballot_sync(is_before)))
+        seq = seq + max_(num_before - 1, 0) * stride
+        end = min_(seq + stride, end)
+    return seq
 
 
 @cute.jit
