@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import enum
 import fnmatch
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from opdeck.core.arch import arch
 from opdeck.core.errors import ArgumentError
+from opdeck.core.fusion import Fusion
 from opdeck.core.variant import Variant
 
 if TYPE_CHECKING:
@@ -72,8 +73,15 @@ def _matching(rows: list[Variant], patterns: tuple[str, ...]) -> list[Variant]:
 
 
 def _owners(registry: Registry, row: Variant) -> set[str]:
-    names = [row.family] if row.fusion is None else [row.family, row.fusion.name]
-    return {registry.owner(name) for name in names}
+    names = () if row.fusion is None else _names(row.fusion)
+    return {registry.owner(name) for name in (row.family, *names)}
+
+
+def _names(fusion: Fusion) -> Iterator[str]:
+    """Of the fusion and of those within."""
+    yield fusion.name
+    for _, part in fusion.nested():
+        yield from _names(part)
 
 
 def _keep(

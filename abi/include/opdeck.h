@@ -214,6 +214,13 @@ opdeck_status opdeck_plan_launch(opdeck_plan *plan, const opdeck_problem *proble
 opdeck_status opdeck_explain(opdeck_ctx *ctx, const opdeck_problem *problem, char *text, size_t capacity_bytes,
                              size_t *needed_bytes);
 
+/* The lists of the mask "block_sparse[inner=MASK]", whose tiles that no query sees are not visited: its leaves
+ * "block_sparse.tiles" and "block_sparse.ranges". kinds (B or 1, Hq or 1, q_tiles, k_tiles) uint8 says what each tile of
+ * 128 queries by 128 keys of a sequence is under MASK: 0 = no query sees a key of it, 1 = some may, 2 = each of its
+ * queries sees all 128. tiles (.., .., ceil(q_tiles / 2), k_tiles) and ranges (.., .., q_tiles, 4) are int32. All three
+ * are compact and in host memory; what is written there goes to the device as the host likes. */
+opdeck_status opdeck_block_lists(const opdeck_tensor *kinds, const opdeck_tensor *tiles, const opdeck_tensor *ranges);
+
 #ifdef __cplusplus
 }
 #endif

@@ -48,12 +48,17 @@ class Coords(NamedTuple):
 
 
 class Extent(NamedTuple):
-    """Size of an attention problem: sequences, query heads, queries and keys a sequence."""
+    """Size of an attention problem: sequences, query heads, queries and keys a sequence.
+
+    lengths: (batch, 2) ints, the queries and keys of each sequence where they differ; sq and sk are at least those of
+    the longest.
+    """
 
     batch: int
     num_heads: int
     sq: int
     sk: int
+    lengths: npt.ArrayLike | None = None
 
 
 class AttentionFusion(Fusion):

@@ -17,7 +17,8 @@ from typing import Any, ClassVar
 import numpy as np
 import numpy.typing as npt
 
-from opdeck.core.errors import ArgumentError, ArgumentTypeError
+from opdeck.core import dtypes
+from opdeck.core.errors import ArgumentError, ArgumentTypeError, OpdeckError
 from opdeck.core.fusion.attention import AttentionFusion, Coords, Extent, Mask, TileRanges
 from opdeck.core.fusion.base import Int32Leaf, LeafKind, TensorLeaf, tensor_leaf
 from opdeck.core.fusion.intmath import IntLike, at_most, broadcast_index, ceil_div, clamp, floor_div, max_
@@ -25,8 +26,6 @@ from opdeck.core.fusion.intmath import IntLike, at_most, broadcast_index, ceil_d
 TILE = 128
 TILES_PER_LIST = 2
 """Q tiles that share a list."""
-
-_EMPTY, _PARTIAL, _FULL = range(3)
 
 
 @dataclass(frozen=True)
@@ -125,12 +124,11 @@ class _BlocksOfHead(Mask):
         return TILE // tile[1]
 
 
-def block_sparse(mask: Mask, extent: Extent, lengths: npt.ArrayLike | None = None) -> BlockSparse:
+def block_sparse(mask: Mask, extent: Extent) -> BlockSparse:
     """`mask`, visiting only the tiles in which some query sees a key. Evaluates it for every query and key, in numpy.
 
-    extent: the call's (B, Hq, Sq, Sk); 1 in the place of B or Hq when the mask is the same for all of them.
-    lengths: (B, 2) ints, how many queries and keys each sequence has, where they are packed, or not all rows are used;
-    Sq and Sk are then at least the longest's. None: Sq and Sk for each.
+    extent: the call's (B, Hq, Sq, Sk); 1 in the place of B or Hq when the mask is the same for all of them. With the
+    lengths of each sequence where they are packed, or not all of their rows are used.
     Raises: ArgumentTypeError, ArgumentError.
     """
     if not isinstance(mask, Mask):
@@ -139,11 +137,11 @@ def block_sparse(mask: Mask, extent: Extent, lengths: npt.ArrayLike | None = Non
         )
     if not isinstance(extent, Extent):
         raise ArgumentTypeError("extent", repr(extent), "an Extent(batch, num_heads, sq, sk)")
-    longest = (extent.sq, extent.sk)
-    rows = _checked_lengths(np.asarray([longest] * extent.batch if lengths is None else lengths), extent)
-    kinds = np.zeros((extent.batch, extent.num_heads, *(ceil_div(length, TILE) for length in longest)), np.int32)
+    lengths = _lengths_of(extent)
+    num_tiles = [ceil_div(length, TILE) for length in (extent.sq, extent.sk)]
+    kinds = np.zeros((extent.batch, extent.num_heads, *num_tiles), np.uint8)
     for batch, head in np.ndindex(kinds.shape[:2]):
-        sq, sk = rows[batch].tolist()
+        sq, sk = lengths[batch].tolist()
         part = mask.at(batch, head).mask
         for q_tile in range(ceil_div(sq, TILE)):
             q = np.arange(q_tile * TILE, min(q_tile * TILE + TILE, sq))[:, None]
@@ -151,53 +149,40 @@ def block_sparse(mask: Mask, extent: Extent, lengths: npt.ArrayLike | None = Non
             visible = np.broadcast_to(part.visible(Coords(batch, head, q, k, sq, sk)), (len(q), k.size))
             of_tile = visible.reshape(len(q), -1, TILE)
             kinds[batch, head, q_tile, : of_tile.shape[1]] = of_tile.any(axis=(0, 2)) * 1 + of_tile.all(axis=(0, 2))
-    return _from_kinds(mask, kinds, rows)
+    return BlockSparse(mask, *_lists_of(kinds), lengths)
 
 
-def _checked_lengths(lengths: npt.NDArray[Any], extent: Extent) -> npt.NDArray[np.int32]:
+def _lengths_of(extent: Extent) -> npt.NDArray[np.int32]:
+    longest = (extent.sq, extent.sk)
+    lengths = np.asarray([longest] * extent.batch if extent.lengths is None else extent.lengths)
     if lengths.dtype.kind not in "iu":
-        raise ArgumentTypeError("lengths", f"dtype {lengths.dtype}", "ints")
+        raise ArgumentTypeError("extent.lengths", f"dtype {lengths.dtype}", "ints")
     if lengths.shape != (extent.batch, 2):
-        raise ArgumentError("lengths", f"shape {lengths.shape}", f"({extent.batch}, 2): queries and keys of a sequence")
-    wrong = (lengths < 0) | (lengths > (extent.sq, extent.sk))
+        want = f"({extent.batch}, 2): queries and keys of a sequence"
+        raise ArgumentError("extent.lengths", f"shape {lengths.shape}", want)
+    wrong = (lengths < 0) | (lengths > longest)
     if wrong.any():
         seq = int(wrong.any(axis=1).argmax())
-        want = f"at most the extent's {extent.sq} and {extent.sk}"
-        raise ArgumentError("lengths", f"{tuple(lengths[seq].tolist())} of sequence {seq}", want)
+        got, want = f"{tuple(lengths[seq].tolist())} of sequence {seq}", f"at most {extent.sq} and {extent.sk}"
+        raise ArgumentError("extent.lengths", got, want)
     return lengths.astype(np.int32)
 
 
-def _from_kinds(mask: Mask, kinds: npt.NDArray[np.int32], lengths: npt.NDArray[np.int32]) -> BlockSparse:
-    """kinds: (B or 1, Hq or 1, Q tiles, K tiles), 0 for a tile that nobody sees, 1 for a part, 2 for all of it."""
-    batch, num_heads, num_q_tiles, num_k_tiles = kinds.shape
-    num_pairs = -(-num_q_tiles // TILES_PER_LIST)
-    tiles = np.zeros((batch, num_heads, num_pairs, num_k_tiles), np.int32)
-    ranges = np.zeros((batch, num_heads, num_q_tiles, 4), np.int32)
-    for b, h, pair in np.ndindex(tiles.shape[:3]):
-        first = kinds[b, h, TILES_PER_LIST * pair]
-        has_second = TILES_PER_LIST * pair + 1 < num_q_tiles
-        second = kinds[b, h, TILES_PER_LIST * pair + 1] if has_second else np.zeros_like(first)
-        order, of_first, of_second = _list(first, second)
-        tiles[b, h, pair, : len(order)] = order
-        ranges[b, h, TILES_PER_LIST * pair] = of_first
-        if has_second:
-            ranges[b, h, TILES_PER_LIST * pair + 1] = of_second
-    return BlockSparse(mask, tiles, ranges, lengths)
+def _lists_of(kinds: npt.NDArray[np.uint8]) -> tuple[npt.NDArray[np.int32], npt.NDArray[np.int32]]:
+    """The leaves `tiles` and `ranges`. kinds: (B or 1, Hq or 1, Q tiles, K tiles), as opdeck_block_lists has them."""
+    from opdeck import abi
 
-
-def _list(first: npt.NDArray[np.int32], second: npt.NDArray[np.int32]) -> tuple[list[int], TileRanges, TileRanges]:
-    """The K tiles of a pair of Q tiles, whose kinds are given, and the ranges of either in that list."""
-    groups = [  # in the order of the list: what a tile is to the first and to the second
-        np.flatnonzero((first == of_first) & (second == of_second))
-        for of_first, of_second in (
-            *((_PARTIAL, _EMPTY), (_FULL, _EMPTY)),
-            *((_PARTIAL, _PARTIAL), (_FULL, _PARTIAL), (_FULL, _FULL), (_PARTIAL, _FULL)),
-            *((_EMPTY, _FULL), (_EMPTY, _PARTIAL)),
-        )
-    ]
-    ends = np.cumsum([0, *map(len, groups)]).tolist()
-    # The first one's full tiles lie on both sides of group 2: one range when that is empty, else the longer of the two.
-    whole = max((ends[1], ends[2]), (ends[3], ends[5]), key=lambda edges: edges[1] - edges[0])
-    whole = (ends[1], ends[5]) if ends[2] == ends[3] else whole
-    order = [int(tile) for group in groups for tile in group]
-    return order, TileRanges(0, *whole, ends[6]), TileRanges(ends[2], ends[4], ends[7], ends[8])
+    ffi, lib = abi.lib()
+    rows, (num_q_tiles, num_k_tiles) = kinds.shape[:2], kinds.shape[2:]
+    tiles = np.empty((*rows, ceil_div(num_q_tiles, TILES_PER_LIST), num_k_tiles), np.int32)
+    ranges = np.empty((*rows, num_q_tiles, 4), np.int32)
+    kept, tensors = [], []
+    for array in (kinds, tiles, ranges):
+        kept.append(ffi.new("int64_t[]", array.shape))
+        element = dtypes.dtype(array.dtype.name)
+        tensors.append(ffi.new("opdeck_tensor *", {"data": ffi.cast("void *", array.ctypes.data), "shape": kept[-1]}))
+        tensors[-1].device_type, tensors[-1].ndim, tensors[-1].dtype_lanes = lib.OPDECK_DEVICE_CPU, array.ndim, 1
+        tensors[-1].dtype_code, tensors[-1].dtype_bits = element.dlpack_code, element.bits
+    if lib.opdeck_block_lists(*tensors) != lib.OPDECK_OK:
+        raise OpdeckError(ffi.string(lib.opdeck_last_error()).decode())
+    return tiles, ranges

@@ -17,12 +17,13 @@ from typing import Any
 from opdeck.core.errors import ArgumentError
 from opdeck.core.fusion.activations import GatedSilu, Gelu, Relu, Silu
 from opdeck.core.fusion.base import FieldKind, FieldSpec, Fusion, field_specs, static_text
+from opdeck.core.fusion.blocks import BlockSparse
 from opdeck.core.fusion.masks import Causal, Document, PrefixLM, Residual, Window
 from opdeck.core.fusion.scores import Alibi, Bias, Sink, Softcap
 
 BUILT_IN: Sequence[type[Fusion]] = (
     *(Relu, Gelu, Silu, GatedSilu),
-    *(Residual, Causal, Window, PrefixLM, Document, Alibi, Softcap, Bias, Sink),
+    *(Residual, Causal, Window, PrefixLM, Document, BlockSparse, Alibi, Softcap, Bias, Sink),
 )
 
 
@@ -65,9 +66,12 @@ def _field_value(cls: type[Fusion], spec: FieldSpec, texts: Mapping[str, str], o
         return spec.leaf_kind if text is None else None
     if text is None:
         raise ValueError(f"no value of {spec.name}")
-    if spec.kind is FieldKind.FUSION:
-        return parse(text, offered)
     hint = typing.get_type_hints(cls)[spec.name]
+    if spec.kind is FieldKind.FUSION:
+        fusion = parse(text, offered)
+        if not isinstance(fusion, hint):
+            raise ValueError(f"{spec.name}={text} is no {hint.__name__}")
+        return fusion
     kinds = typing.get_args(hint) if isinstance(hint, types.UnionType) else (hint,)
     enums = [kind for kind in kinds if issubclass(kind, enum.Enum)]  # beside one, str is but its spelling
     for kind in enums or kinds:

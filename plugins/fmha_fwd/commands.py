@@ -327,7 +327,8 @@ def _sampled(fusion: AttentionFusion | None, case: Case, seed: int) -> Attention
         return None
     sequences = case.sequences()
     sq, sk = (max(rows, default=0) for rows in zip(*sequences, strict=True)) if sequences else (0, 0)
-    return fusion.sample(Extent(len(sequences), case.shape.hq, sq, sk), np.random.default_rng(seed))
+    extent = Extent(len(sequences), case.shape.hq, sq, sk, sequences or None)
+    return fusion.sample(extent, np.random.default_rng(seed))
 
 
 def _inputs(case: Case, styles: tuple[str, str, str], seed: int) -> Inputs:

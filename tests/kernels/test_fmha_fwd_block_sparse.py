@@ -36,7 +36,7 @@ def checkers_of_any(at: Any) -> Any:
 def listed(case: Case, mask: Any) -> AttentionFusion:
     """The mask with lists of the case's sequences."""
     lengths = np.array(case.sequences())
-    return block_sparse(mask, Extent(len(lengths), case.shape.hq, *lengths.max(axis=0).tolist()), lengths)
+    return block_sparse(mask, Extent(len(lengths), case.shape.hq, *lengths.max(axis=0).tolist(), lengths))
 
 
 def shared(case: Case, mask: Any) -> AttentionFusion:

@@ -40,7 +40,7 @@ def test_a_good_plugin_passes(site: Path) -> None:
     done = opdeck_command(site, "check-plugin", "acme")
     assert done.returncode == 0, done.stdout + done.stderr
     lines = done.stdout.splitlines()
-    for fusion in ("acme.log_alibi", "acme.rational_cap"):
+    for fusion in ("acme.log_alibi", "acme.rational_cap", "acme.strided"):
         checks = [line.removeprefix(f"{fusion}: ") for line in lines if line.startswith(f"{fusion}: ")]
         want = ("name and identity", "leaves", "tile ranges", "reference", "fmha_fwd on emulator:sm_100a")
         assert checks == [f"{check}: ok" for check in want]
@@ -78,6 +78,10 @@ def test_a_plugin_that_is_not_there_is_said(site: Path) -> None:
     ("host", "selection"),
     [
         ("log_alibi_host", ["--fusion=acme.log_alibi", "--dtype=bf16"]),
+        (
+            "block_sparse_host",
+            ["--fusion=block_sparse[inner=acme.strided]", "--variant=fmha_fwd_sm100a_bf16_d64_block_sparse*"],
+        ),
         (
             "limited_gate_host",
             [

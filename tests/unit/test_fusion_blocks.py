@@ -55,7 +55,7 @@ def test_each_sequence_has_lists_of_its_own(lengths: list[tuple[int, int]], widt
     """As many tiles as hold a key that some query sees: of masks that depend on where a sequence ends."""
     longest = tuple(max(rows) for rows in zip(*lengths, strict=True))
     mask = mask_mod(lambda at, width: abs(at.q + at.sk - at.sq - at.k) <= width + at.batch, (width,))
-    fusion = block_sparse(mask, Extent(len(lengths), 1, *longest), lengths)
+    fusion = block_sparse(mask, Extent(len(lengths), 1, *longest, lengths))
     for seq, (sq, sk) in enumerate(lengths):
         part = fusion.at(seq, 0)
         q, k = np.ogrid[:sq, :sk]
@@ -116,20 +116,24 @@ def test_what_is_no_mask_or_no_extent_is_named() -> None:
 @pytest.mark.parametrize(
     ("lengths", "kind", "message"),
     [
-        ([[300, 400]], ArgumentError, r"lengths: got shape \(1, 2\), want \(2, 2\): queries and keys of a sequence"),
-        ([300, 400], ArgumentError, r"lengths: got shape \(2,\), want \(2, 2\)"),
+        (
+            [[300, 400]],
+            ArgumentError,
+            r"extent.lengths: got shape \(1, 2\), want \(2, 2\): queries and keys of a sequence",
+        ),
+        ([300, 400], ArgumentError, r"extent.lengths: got shape \(2,\), want \(2, 2\)"),
         (
             [[300, 400], [3, 401]],
             ArgumentError,
-            r"lengths: got \(3, 401\) of sequence 1, want at most the extent's 300",
+            r"extent.lengths: got \(3, 401\) of sequence 1, want at most 300 and 400",
         ),
-        ([[300, 400], [-1, 4]], ArgumentError, r"lengths: got \(-1, 4\) of sequence 1, want"),
-        ([[300.0, 400], [3, 4]], ArgumentTypeError, "lengths: got dtype float64, want ints"),
+        ([[300, 400], [-1, 4]], ArgumentError, r"extent.lengths: got \(-1, 4\) of sequence 1, want"),
+        ([[300.0, 400], [3, 4]], ArgumentTypeError, "extent.lengths: got dtype float64, want ints"),
     ],
 )
 def test_wrong_lengths_are_named(lengths: Any, kind: type[OpdeckError], message: str) -> None:
     with pytest.raises(kind, match=message):
-        block_sparse(Causal(), Extent(2, 1, 300, 400), lengths)
+        block_sparse(Causal(), Extent(2, 1, 300, 400, lengths))
 
 
 def test_tiles_that_lists_have_no_whole_parts_of_are_refused() -> None:

@@ -11,7 +11,20 @@ import pytest
 
 from opdeck.core import registry
 from opdeck.core.errors import ArgumentError
-from opdeck.core.fusion import Alibi, Causal, Float32Leaf, Fusion, LeafKind, Mask, PrefixLM, Sink, Softcap, Window
+from opdeck.core.fusion import (
+    Alibi,
+    Causal,
+    Extent,
+    Float32Leaf,
+    Fusion,
+    LeafKind,
+    Mask,
+    PrefixLM,
+    Sink,
+    Softcap,
+    Window,
+    block_sparse,
+)
 from opdeck.core.fusion.names import BUILT_IN, parse
 
 
@@ -45,6 +58,7 @@ EVERYTHING = Everything(Side.RIGHT, True, -3, None, Causal(align="top_left"), 1.
         Window(None, None),
         PrefixLM(LeafKind.TENSOR),
         Alibi(LeafKind.TENSOR) & Softcap(1.0) & Causal(align="top_left") & Window(1, 2) & Sink(LeafKind.TENSOR),
+        block_sparse(Window(1, 2) & Causal(), Extent(1, 1, 128, 128)),
         EVERYTHING,
         Everything(Side.LEFT, False, 5, "w", Causal()),
     ],
@@ -65,12 +79,14 @@ def test_values_that_a_plugin_offers_are_kept() -> None:
 @pytest.mark.parametrize(
     ("name", "message"),
     [
-        ("causal", "fusion: got 'causal', want a canonical name: alibi|bias|causal|"),
+        ("causal", "fusion: got 'causal', want a canonical name: alibi|bias|block_sparse|causal|"),
         ("causal[align=centre]", "align=centre is no"),
         ("causal[align=top_left", "fusion: got 'causal[align=top_left', want causal[align=top_left]"),
         ("window[left=3]", "fusion: got 'window[left=3]', want window[left=none]"),
         ("alibi&", "fusion: got '', want a canonical name"),
         ("alibi[x=1]", "fusion: got 'alibi[x=1]', want alibi"),
+        ("block_sparse", "no value of inner"),
+        ("block_sparse[inner=alibi]", "inner=alibi is no Mask"),
     ],
 )
 def test_what_is_no_name_is_said(name: str, message: str) -> None:

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""fusions.py: an ALiBi whose penalty grows with the logarithm of the distance, a soft cap without tanh, and a gate."""
+"""fusions.py: an ALiBi whose penalty grows with the logarithm of the distance, a soft cap without tanh, a mask that
+knows no tile ranges, and a gate."""
 
 from __future__ import annotations
 
@@ -8,7 +9,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from opdeck.core.fusion import Activation, Float32Leaf, LeafKind, Score, TensorLeaf, tensor_leaf
+from opdeck.core.fusion import Activation, Float32Leaf, Int32Leaf, LeafKind, Mask, Score, TensorLeaf, tensor_leaf
 from opdeck.core.fusion.floatmath import abs_, log, reciprocal, select, sigmoid, to_float
 from opdeck.core.hookspecs import hookimpl
 
@@ -47,6 +48,20 @@ class RationalCap(Score):
 
 
 @dataclass(frozen=True)
+class Strided(Mask):
+    """Of the keys up to a query's own, the last `width` and the first 64."""
+
+    width: Int32Leaf = 100
+
+    name: ClassVar[str] = "acme.strided"
+
+    def visible(self, coords):
+        own = coords.q + coords.sk - coords.sq
+        seen = (own - coords.k < self.width) | (coords.k < 64)
+        return (coords.k <= own) & seen & (coords.k < coords.sk)
+
+
+@dataclass(frozen=True)
 class LimitedGate(Activation):
     """gate * sigmoid(slope * gate) * (value + 1) of columns 2j and 2j + 1, neither beyond the limit."""
 
@@ -69,4 +84,4 @@ def opdeck_activations():
 
 @hookimpl
 def opdeck_fusions():
-    return [LogAlibi(LeafKind.TENSOR), RationalCap()]
+    return [LogAlibi(LeafKind.TENSOR), RationalCap(), Strided()]
