@@ -12,7 +12,19 @@ from dataclasses import dataclass, field, replace
 
 from opdeck.core import dtypes
 from opdeck.core.arch import CPU, arch
-from opdeck.core.fusion import AttentionFusion, BlockSparse, Causal, Fusion, Leaf, Mask, TensorScore
+from opdeck.core.fusion import (
+    AttentionFusion,
+    BlockSparse,
+    Causal,
+    Fusion,
+    IntervalMask,
+    Leaf,
+    LeafKind,
+    Mask,
+    Score,
+    TensorScore,
+)
+from opdeck.core.fusion.compose import MaskAnd
 from opdeck.core.fusion.functions import ScoreFunction
 from opdeck.core.schema import Rule, RuleOp, WorkspaceTerm
 from opdeck.core.variant import Variant, fusion_slug
@@ -35,9 +47,10 @@ class Kernel:
 
     score_config: what the config has instead for fusions that are more than a mask; function_config: for those with a
     user's function of scores, which may read tensors for every key; tensor_config: for a score function with a tensor,
-    which takes shared memory, by head dims. default_dims: those of the rows that packs hold unasked, by types.
-    schedule: as ids say it, "" for one block a CTA. prefer: as Variant has it, of rows without a fusion. dims_op: "eq",
-    or "le" where head dims may be smaller than the kernel's, which TMA fills up with zeros.
+    which takes shared memory, by head dims; heavy_config: smaller K tiles, for fusions that take many registers a
+    score. default_dims: those of the rows that packs hold unasked, by types. schedule: as ids say it, "" for one block
+    a CTA. prefer: as Variant has it, of rows without a fusion. dims_op: "eq", or "le" where head dims may be smaller
+    than the kernel's, which TMA fills up with zeros.
     """
 
     factory: str
@@ -51,6 +64,7 @@ class Kernel:
     score_config: Mapping[str, int | str] = field(default_factory=dict)
     function_config: Mapping[str, int | str] = field(default_factory=dict)
     tensor_config: Mapping[Dims, Mapping[str, int]] = field(default_factory=dict)
+    heavy_config: Mapping[str, int] = field(default_factory=dict)
     schedule: str = ""
     prefer: tuple[Rule, ...] = ()
     workspace: tuple[WorkspaceTerm, ...] = ()
@@ -120,8 +134,8 @@ _WHOLE_TILE_PAGES = Rule("sk", "multiple_of", (128,), when=("has.block_table", 1
 _RING_OF_64_KIB, _RING_OF_32_KIB = ({"score_tensor_ring_bytes": num_kib * 1024} for num_kib in (64, 32))
 _TENSOR_REGS = {"softmax_regs": 200, "correction_regs": 80, "other_regs": 32}
 _TENSOR = {**_TENSOR_REGS, **_RING_OF_64_KIB, "o_buffers": 0}
-# Half the scores of a row leave registers to the other roles.
-_REGS_OF_64 = {"softmax_regs": 168, "correction_regs": 112, "other_regs": 64}
+# Half the scores of a row leave registers to other values, and to the other roles.
+_REGS_OF_64 = {"softmax_regs": 160, "correction_regs": 120, "other_regs": 72}
 _TENSOR_OF_64 = {**_TILES_OF_64, **_REGS_OF_64, **_RING_OF_32_KIB, "o_buffers": 0}
 _TENSOR_STAGES_16_BIT: Mapping[Dims, Mapping[str, int]] = {
     (32, 32): _TENSOR,
@@ -170,6 +184,7 @@ def _blackwell(arch_name: str, bits: _Bits) -> Kernel:
         score_config=_SCORE_REGS,
         function_config=_FUNCTION_REGS,
         tensor_config=bits.tensor_stages,
+        heavy_config={**_TILES_OF_64, **_REGS_OF_64},
         dims_op="le",
     )
 
@@ -270,7 +285,33 @@ def _config(kernel: Kernel, dims: Dims, fusion: Fusion | None) -> dict[str, int 
         config |= kernel.function_config
     for leaf in _tensor_leaves(fusion) if fusion is not None else ():
         config |= {**kernel.tensor_config[dims], "score_tensor_bytes": dtypes.dtype(leaf.dtype).bits // 8}
-    return config
+    return _in_smaller_tiles(config, kernel.heavy_config) if kernel.heavy_config and _is_heavy(fusion) else config
+
+
+# In how many registers a score function takes for each score.
+_WEIGHTS: tuple[tuple[type[Score], int], ...] = ((TensorScore, 2), (ScoreFunction, 2), (Score, 1))
+_HEAVY = 4
+
+
+def _is_heavy(fusion: Fusion | None) -> bool:
+    """Whether 128 scores of a row and what the fusion computes of them take more registers than a thread has."""
+    if not isinstance(fusion, AttentionFusion):
+        return False
+    weight = sum(next(of_type for kind, of_type in _WEIGHTS if isinstance(score, kind)) for score in fusion.scores)
+    mask = fusion.mask.inner if isinstance(fusion.mask, BlockSparse) else fusion.mask
+    if weight >= _HEAVY or isinstance(mask, IntervalMask):
+        return weight >= _HEAVY
+    # Asked key by key: what its function takes comes besides.
+    reads_tensors = any(leaf.kind is LeafKind.TENSOR for leaf in mask.leaves())
+    return reads_tensors or isinstance(mask, MaskAnd) or not isinstance(fusion, Mask)
+
+
+def _in_smaller_tiles(config: Mapping[str, int | str], of_tiles: Mapping[str, int]) -> dict[str, int | str]:
+    """The config with other K tiles, in the same shared memory."""
+    ratio = int(config["tile_n"]) // of_tiles["tile_n"]
+    stages = {name: int(config[name]) * ratio for name in ("k_stages", "v_stages")}
+    ring = {name: int(config[name]) // ratio for name in ("score_tensor_ring_bytes",) if name in config}
+    return {**config, **of_tiles, **stages, **ring}
 
 
 def _compiled_row(kernel: Kernel, arch_name: str, types: Types, dims: Dims, fusion: Fusion | None) -> Variant:

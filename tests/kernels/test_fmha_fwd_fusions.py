@@ -121,6 +121,9 @@ KERNELS = {
         "fp16",
         tuple(Softcap(4.0) & Bias(values) & Causal() for values in biases("fp16", FP16)),
     ),
+    "many_scores": Kernel(
+        "sm_103a", FP16, "fp16", (Softcap(4.0) & Bias(LEAF, "fp32") & Alibi(LEAF) & Document(LEAF) & Sink(LEAF),)
+    ),
     "packed_bias": Kernel(
         "sm_100a", PACKED, "bf16", (Alibi(LEAF) & Bias(LEAF, "bf16") & Window(40, 30),), PACKED_LENGTHS
     ),
