@@ -14,7 +14,8 @@ from dataclasses import dataclass, field
 from opdeck.aot.compile import KernelFacts, entry_name
 from opdeck.aot.entry import KIND_NUMBERS, LEAF_KINDS, Param, entry_params
 from opdeck.core import dtypes
-from opdeck.core.schema import ArgSpec, FamilySchema, Product, Rule, WorkspaceTerm
+from opdeck.core.fusion import Leaf
+from opdeck.core.schema import ArgSpec, FamilySchema, Product, Rule, Size, WorkspaceTerm
 from opdeck.core.variant import Variant
 
 _ACCESS_NUMBERS = {"read": 1, "write": 2, "readwrite": 3}
@@ -140,6 +141,8 @@ def _family_row(schema: FamilySchema, arrays: _Arrays) -> str:
         num_empty=len(schema.empty),
         num_products=len(schema.products),
         products=arrays.add("opdeck_pack_product", [_product_row(product, arrays) for product in schema.products]),
+        sizes=arrays.add("opdeck_pack_size", [_size_row(size, arrays) for size in schema.sizes]),
+        num_sizes=len(schema.sizes),
     )
 
 
@@ -177,6 +180,12 @@ def _arg_row(arg: ArgSpec, arrays: _Arrays) -> str:
         default_kind=_DEFAULT_NUMBERS[default_kind] if default_kind is not None else 0,
         default_field=_string(default_field or None),
     )
+
+
+def _size_row(size: Size, arrays: _Arrays) -> str:
+    count = _struct(field=_string(size.field), divisor=size.divisor)
+    rules = _rules(size.when, arrays)
+    return _struct(name=_string(size.name), count=count, rules=rules, num_rules=len(size.when), plus=size.plus)
 
 
 def _rules(rules: Sequence[Rule], arrays: _Arrays) -> str:
@@ -245,6 +254,7 @@ def _leaf_rows(variant: Variant, arrays: _Arrays) -> list[str]:
                 kind=KIND_NUMBERS[kind],
                 access=_ACCESS_NUMBERS["read"],
                 rank=leaf.rank,
+                dims=arrays.add_strings(_leaf_dims(leaf)),
                 num_dtypes=len(numbers),
                 align_bytes=max(element.bits // 8, leaf.align_bytes, 1) if kind == "tensor" else 0,
                 contiguous_last=int(leaf.align_bytes > 0),
@@ -252,6 +262,11 @@ def _leaf_rows(variant: Variant, arrays: _Arrays) -> list[str]:
             )
         )
     return rows
+
+
+def _leaf_dims(leaf: Leaf) -> tuple[str, ...]:
+    """A name for each dim, or none; "any", which is no size of any family, for dims of which nothing is said."""
+    return leaf.dims and (*leaf.dims, *("any",) * (leaf.rank - len(leaf.dims)))
 
 
 def _param_row(param: Param, arrays: _Arrays) -> str:

@@ -61,7 +61,6 @@ class Family:
     call: the public signature; turns the user's arguments into a Request, or raises an ArgumentError.
     rows: the variants of given fusions, in priority order. fusions: those that packs hold without anybody asking.
     fusion_type: what may be given beyond these; None when nothing may.
-    extents: sizes of a problem by the names of fusion.Extent, as far as its fields tell them: for checks of leaves.
     fusion_check: "module:function" that runs a kernel with a fusion and raises when it is wrong; "" when there is none.
     commands: "module:function" by "run" and "explain": the typer commands `opdeck run NAME` and `opdeck explain NAME`.
     """
@@ -71,7 +70,6 @@ class Family:
     rows: Callable[[Sequence[Fusion | None]], tuple[Variant, ...]]
     fusions: tuple[Fusion | None, ...] = (None,)
     fusion_type: type[Fusion] | None = None
-    extents: Callable[[Mapping[str, int]], Mapping[str, int]] = field(default=dict)
     fusion_check: str = ""
     commands: Mapping[str, str] = field(default_factory=dict)
 

@@ -256,7 +256,7 @@ class Operator:
         device, variant_id = where
         problem = bind(self.schema, tensors, request.fusion, device.target, _new_dtypes(request))
         fields = problem.field_values
-        _check_leaves(request.fusion, leaves, self._family.extents(fields))
+        _check_leaves(request.fusion, leaves, self.schema.extents(fields))
         new_outputs = []
         for name, output in request.outputs.items():
             if output.given is None:

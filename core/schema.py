@@ -145,6 +145,27 @@ class Product:
 
 
 @dataclass(frozen=True)
+class Size:
+    """What the tensors of fusions call a size of the problem, such as "batch": ceil(field / divisor) + plus.
+
+    when: rules that must hold of the problem. The first row of a name whose rules hold counts; where none does, nothing
+    is known of that size, and no extent is wrong.
+    """
+
+    name: str
+    field: str
+    divisor: int = 1
+    plus: int = 0
+    when: tuple[Rule, ...] = ()
+
+    def value(self, fields: Mapping[str, int]) -> int | None:
+        """None where the problem has no such field, or a rule does not hold."""
+        if self.field not in fields or any(rule.failure(fields) is not None for rule in self.when):
+            return None
+        return -(-fields[self.field] // self.divisor) + self.plus
+
+
+@dataclass(frozen=True)
 class WorkspaceTerm:
     """A part of a variant's workspace: num_bytes times the product of ceil(field / divisor) for each (field, divisor).
 
@@ -160,7 +181,7 @@ class FamilySchema:
     """The arguments of a family in the order of the exported entry, what must hold of them, and when there is no work.
 
     checks: a failure is an ArgumentError. empty: a launch for which one of these holds launches nothing. products:
-    fields of problems beyond their dims.
+    fields of problems beyond their dims. sizes: what tensors of fusions are checked against.
     """
 
     name: str
@@ -168,6 +189,12 @@ class FamilySchema:
     checks: tuple[Rule, ...] = ()
     empty: tuple[Rule, ...] = ()
     products: tuple[Product, ...] = ()
+    sizes: tuple[Size, ...] = ()
+
+    def extents(self, fields: Mapping[str, int]) -> dict[str, int]:
+        """The sizes of a problem that are known, by name."""
+        values = ((size.name, size.value(fields)) for size in reversed(self.sizes))
+        return {name: value for name, value in values if value is not None}
 
     def arg(self, name: str) -> ArgSpec:
         return next(arg for arg in self.args if arg.name == name)

@@ -11,6 +11,7 @@
 #include "text.h"
 
 #include <inttypes.h>
+#include <stdlib.h>
 #include <string.h>
 
 enum {
@@ -126,12 +127,12 @@ static const char *binder_of_dim(const od_binding *binding, const char *dim_name
     for (int32_t dim = 0; slot->given_idx >= 0 && dim < slot->layout.rank; ++dim)
       if (strcmp(slot->row->dims[dim], dim_name) == 0) return slot->row->name;
   }
-  return "another leaf";
+  return "another argument";
 }
 
 static opdeck_status bind_dims(od_binding *binding, const od_slot *slot) {
   opdeck_status status = OPDECK_OK;
-  for (int32_t dim = 0; status == OPDECK_OK && slot->row->dims != NULL && dim < slot->layout.rank; ++dim) {
+  for (int32_t dim = 0; status == OPDECK_OK && dim < slot->layout.rank; ++dim) {
     const char *name = slot->row->dims[dim];
     const int64_t extent = slot->layout.shape[dim];
     const opdeck_field *bound = od_find_field(binding->fields, binding->num_fields, name);
@@ -237,6 +238,55 @@ opdeck_status od_bind_args(const opdeck_pack_family *family, const opdeck_proble
   return status;
 }
 
+/* Whether the problem has a size of that name (not NUL-terminated), and which. */
+static int find_size(const od_binding *binding, const char *name, size_t name_bytes, int64_t *value) {
+  const opdeck_pack_family *family = binding->family;
+  for (int32_t idx = 0; idx < family->num_sizes; ++idx) {
+    const opdeck_pack_size *size = &family->sizes[idx];
+    if (strlen(size->name) != name_bytes || memcmp(size->name, name, name_bytes) != 0) continue;
+    if (od_find_field(binding->fields, binding->num_fields, size->count.field) == NULL) continue;
+    if (opdeck_rules_first_failure(size->rules, size->num_rules, binding->fields, binding->num_fields, NULL, 0) !=
+        size->num_rules)
+      continue;
+    *value = od_count_of(binding, &size->count) + size->plus;
+    return 1;
+  }
+  return 0;
+}
+
+/* Whether a leaf's extent is one of those that `dim` names; writes which are, "batch = 2|1". */
+static int is_wanted_extent(const od_binding *binding, const char *dim, int64_t extent, od_text *wanted) {
+  int is_wanted = 0;
+  for (const char *word = dim; *word != '\0';) {
+    const size_t word_bytes = strcspn(word, "|");
+    int64_t value = extent;
+    if (*word >= '0' && *word <= '9') {
+      value = strtoll(word, NULL, 10);
+      od_text_add(wanted, "%.*s", (int)word_bytes, word);
+    } else {
+      find_size(binding, word, word_bytes, &value);
+      od_text_add(wanted, "%.*s = %" PRId64, (int)word_bytes, word, value);
+    }
+    is_wanted |= value == extent;
+    word += word_bytes;
+    if (*word == '|') od_text_add(wanted, "%c", *word++);
+  }
+  return is_wanted;
+}
+
+static opdeck_status check_leaf_dims(const od_binding *binding, const od_slot *slot) {
+  for (int32_t dim = 0; slot->row->dims != NULL && dim < slot->layout.rank; ++dim) {
+    char wanted[160], shape[160];
+    od_text text = od_text_in(wanted, sizeof wanted);
+    const int64_t extent = slot->layout.shape[dim];
+    if (is_wanted_extent(binding, slot->row->dims[dim], extent, &text)) continue;
+    od_format_extents(slot->layout.shape, slot->layout.rank, shape, sizeof shape);
+    return od_fail(OPDECK_INVALID_ARGUMENT, "%s: got %" PRId64 " in dim %" PRId32 " of shape %s, want %s",
+                   slot->row->name, extent, dim, shape, wanted);
+  }
+  return OPDECK_OK;
+}
+
 opdeck_status od_bind_leaves(const opdeck_pack_variant *variant, const opdeck_problem *problem, const od_device *device,
                              od_binding *binding) {
   const opdeck_fusion *fusion = problem->fusion;
@@ -248,7 +298,7 @@ opdeck_status od_bind_leaves(const opdeck_pack_variant *variant, const opdeck_pr
     od_slot *slot = &binding->leaves[leaf_idx];
     if (slot->row->kind != OPDECK_ARG_TENSOR) continue;
     status = od_layout_of(slot->row, fusion->leaves[slot->given_idx].value.tensor, device, &slot->layout);
-    if (status == OPDECK_OK) status = bind_dims(binding, slot);
+    if (status == OPDECK_OK) status = check_leaf_dims(binding, slot);
   }
   return status;
 }

@@ -16,7 +16,7 @@
 extern "C" {
 #endif
 
-#define OPDECK_PACK_ABI 4
+#define OPDECK_PACK_ABI 5
 
 /* Canonical dtype numbers, the same as opdeck.core.dtypes. */
 typedef enum opdeck_pack_dtype {
@@ -53,7 +53,8 @@ typedef struct opdeck_pack_arg {
   int32_t access;           /* 1 read, 2 write, 3 both */
   int32_t optional;         /* 1: may be left out (a tensor is then passed to the kernel with a NULL pointer) */
   int32_t rank;             /* 0 for scalars */
-  const char *const *dims;  /* rank names; NULL (leaves only): any extents */
+  const char *const *dims;  /* rank names. A leaf's are numbers, or names of the family's sizes, or some of those with |
+                               between, "batch|1"; a name that is no size of the problem is any extent, as is NULL */
   const char *dtype_symbol; /* "T"; NULL: none is bound */
   int32_t num_dtypes;       /* the opdeck_pack_dtype values that are legal for it */
   int32_t align_bytes;      /* of the data pointer and of each stride but the last, where its extent is > 1; twice that
@@ -80,6 +81,16 @@ typedef struct opdeck_pack_product {
   int32_t reserved;
 } opdeck_pack_product;
 
+/* What leaves call a size of the problem: ceil(field / divisor) + plus of those of which all rules hold, and which have
+ * the field. The first row of a name whose rules hold counts. */
+typedef struct opdeck_pack_size {
+  const char *name;
+  opdeck_pack_count count;
+  const opdeck_rule *rules;
+  int32_t num_rules;
+  int32_t plus;
+} opdeck_pack_size;
+
 typedef struct opdeck_pack_family {
   const char *name;
   const opdeck_pack_arg *args;
@@ -91,6 +102,9 @@ typedef struct opdeck_pack_family {
   int32_t num_empty;
   int32_t num_products;
   const opdeck_pack_product *products;
+  const opdeck_pack_size *sizes;
+  int32_t num_sizes;
+  int32_t reserved;
 } opdeck_pack_family;
 
 /* A variant's workspace is the sum of its terms, each factor_bytes times the product of its counts, of which those of

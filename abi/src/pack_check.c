@@ -191,6 +191,21 @@ static opdeck_status check_products(const char *where, const opdeck_pack_family 
   return OPDECK_OK;
 }
 
+static opdeck_status check_sizes(const char *where, const opdeck_pack_family *family) {
+  if (!is_list(family->sizes, family->num_sizes, OD_MAX_FIELDS))
+    return od_fail(OPDECK_PACK, "%s: its sizes are missing", where);
+  opdeck_status status = OPDECK_OK;
+  for (int32_t idx = 0; status == OPDECK_OK && idx < family->num_sizes; ++idx) {
+    const opdeck_pack_size *size = &family->sizes[idx];
+    const opdeck_pack_count *count = &size->count;
+    const int is_named = size->name != NULL && count->field != NULL && is_optional_dim(family, count->field);
+    if (!is_named || count->divisor < 1 || !is_list(size->rules, size->num_rules, INT32_MAX))
+      return od_fail(OPDECK_PACK, "%s: size %d is malformed", where, idx);
+    status = check_rules(where, family, size->rules, size->num_rules);
+  }
+  return status;
+}
+
 static opdeck_status check_family(const char *path, const opdeck_pack_family *family) {
   if (family->name == NULL) return od_fail(OPDECK_PACK, "%s: a family has no name", path);
   char where[PATH_MAX + 64];
@@ -203,6 +218,7 @@ static opdeck_status check_family(const char *path, const opdeck_pack_family *fa
   opdeck_status status = check_rows(where, family->args, family->num_args);
   if (status == OPDECK_OK) status = check_defaults(where, family);
   if (status == OPDECK_OK) status = check_products(where, family);
+  if (status == OPDECK_OK) status = check_sizes(where, family);
   for (int32_t rule_idx = 0; status == OPDECK_OK && rule_idx < family->num_checks; ++rule_idx) {
     const opdeck_rule *rule = &family->checks[rule_idx];
     if (rule->field != NULL && od_rule_is_well_formed(rule) && is_legal_scalar_rule(family, rule)) continue;

@@ -52,7 +52,7 @@ def tensor_leaf(
     """Field of a TensorLeaf: its number of dims and its canonical dtype, which the compiled kernel fixes.
 
     dims: what its extents must be, each a field of Extent, a number, or one of those or 1: ("batch|1", "num_heads").
-    Then rank need not be given. Extents of which nothing is said are not checked, nor are any in C.
+    Then rank need not be given. Extents of which nothing is said are not checked.
     dtype_field: the static field that holds the dtype, where it is not the same for every instance.
     align_bytes: of the tensor's data and of every stride but the last, which must then be 1; 16 for TMA.
     """

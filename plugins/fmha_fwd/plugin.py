@@ -18,7 +18,6 @@ def opdeck_operators() -> list[Family]:
             rows=variants.rows,
             fusions=variants.FUSIONS,
             fusion_type=AttentionFusion,
-            extents=spec.extents,
             fusion_check="opdeck.plugins.fmha_fwd.check:check_fusion",
             commands={
                 "run": "opdeck.plugins.fmha_fwd.commands:run",

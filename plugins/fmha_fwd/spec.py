@@ -17,9 +17,8 @@ from opdeck.core.arrays import TensorView
 from opdeck.core.errors import ArgumentError, ArgumentTypeError
 from opdeck.core.family import OutputSpec, Request
 from opdeck.core.fusion import AttentionFusion, Residual, blocks
-from opdeck.core.fusion.intmath import ceil_div
 from opdeck.core.scalars import fp32_number
-from opdeck.core.schema import ArgSpec, FamilySchema, Product, Rule
+from opdeck.core.schema import ArgSpec, FamilySchema, Product, Rule, Size
 
 # Of O, by the element type of q, k and v; the first is that of a new array.
 OUT_DTYPES: Mapping[str, tuple[str, ...]] = {
@@ -51,6 +50,22 @@ def _scale(name: str) -> ArgSpec:
 def _lengths(name: str, dim: str) -> ArgSpec:
     return ArgSpec(name, "tensor", "read", (dim,), None, ("int32",), optional=True, align_bytes=4, contiguous_last=True)
 
+
+def _without(*names: str) -> tuple[Rule, ...]:
+    return tuple(Rule(f"has.{name}", "eq", (0,)) for name in names)
+
+
+# How long packed sequences are, and those in pages, the kernel alone knows. Lists of tiles are of the rows in use.
+_SIZES = (
+    Size("batch", "num_offsets", plus=-1, when=(Rule("has.cu_seqlens_q", "eq", (1,)),)),
+    Size("batch", "b", when=_without("cu_seqlens_q")),
+    Size("num_heads", "hq"),
+    Size("sq", "sq", when=_without("cu_seqlens_q")),
+    Size("sk", "sk", when=_without("cu_seqlens_q", "block_table")),
+    Size("q_tiles", "sq", blocks.TILE, when=_without("cu_seqlens_q", "seqused_q")),
+    Size("q_tile_pairs", "sq", blocks.TILE * blocks.TILES_PER_LIST, when=_without("cu_seqlens_q", "seqused_q")),
+    Size("k_tiles", "sk", blocks.TILE, when=_without("cu_seqlens_q", "seqused_k")),
+)
 
 # Packed sequences lie behind each other in dim sq or sk of one batch entry. With a block_table K and V are b_kv pages
 # of sk rows.
@@ -101,24 +116,12 @@ SCHEMA = FamilySchema(
     ),
     empty=(Rule("b", "eq", (0,)), Rule("sq", "eq", (0,)), Rule("hq", "eq", (0,))),
     products=(Product("q_blocks_of_256", (("b", 1), ("hq", 1), ("sq", 256))),),
+    sizes=_SIZES,
 )
 
 # Dim d of the schema's (b, s, h, d) is the user's dim order[d].
 _LAYOUTS: Mapping[str, tuple[int | None, ...]] = {"bshd": (0, 1, 2, 3), "bhsd": (0, 2, 1, 3)}
 _PACKED_LAYOUTS: Mapping[str, tuple[int | None, ...]] = {"bshd": (None, 0, 1, 2), "bhsd": (None, 1, 0, 2)}
-
-
-def extents(fields: Mapping[str, int]) -> Mapping[str, int]:
-    """Sizes that a fusion's leaves must agree with."""
-    if fields["has.cu_seqlens_q"]:  # only the kernel knows how long each sequence is
-        return {"batch": fields["num_offsets"] - 1, "num_heads": fields["hq"]}
-    sizes = {"batch": fields["b"], "num_heads": fields["hq"], "sq": fields["sq"]}
-    if not fields["has.seqused_q"]:  # lists of tiles are of the rows that are used
-        q_tiles = ceil_div(fields["sq"], blocks.TILE)
-        sizes |= {"q_tiles": q_tiles, "q_tile_pairs": ceil_div(q_tiles, blocks.TILES_PER_LIST)}
-    if not fields["has.seqused_k"]:
-        sizes |= {"k_tiles": ceil_div(fields["sk"], blocks.TILE)}
-    return sizes if fields["has.block_table"] else sizes | {"sk": fields["sk"]}
 
 
 # What other libraries call our arguments.

@@ -84,7 +84,7 @@ static const char *const k_dims[] = {"b", "sk", "hk", "dqk"};
 static const char *const v_dims[] = {"b", "sk", "hk", "dv"};
 static const char *const o_dims[] = {"b", "sq", "hq", "dv"};
 static const char *const lse_dims[] = {"b", "hq", "sq"};
-static const char *const slope_dims[] = {"hq"};
+static const char *const slope_dims[] = {"num_heads|1"};
 
 #define BSHD(name, access, rank, dims) \
   {name, OPDECK_ARG_TENSOR, access, 0, rank, dims, "T", 2, 16, half_dtypes, 1, OPDECK_DEFAULT_NONE, NULL}
@@ -159,12 +159,19 @@ EXPORTED_OBJECT(copy_scratch, scratch_params)
 
 static const opdeck_pack_count num_row_blocks[] = {{"b", 1}, {"hq", 1}, {"sq", 64}};
 static const opdeck_pack_product fmha_products[] = {{"row_blocks", num_row_blocks, LENGTH(num_row_blocks), 0}};
+static const opdeck_rule with_lse[] = {{"has.lse", OPDECK_RULE_EQ, 1, one, NULL}};
+static const opdeck_rule without_lse[] = {{"has.lse", OPDECK_RULE_EQ, 1, zero, NULL}};
+/* Problems without LSE have another, to see which row counts. */
+static const opdeck_pack_size fmha_sizes[] = {
+    {"num_heads", {"hq", 1}, with_lse, LENGTH(with_lse), 0},
+    {"num_heads", {"hq", 3}, without_lse, LENGTH(without_lse), 1},
+};
 static const opdeck_rule prefer_many[] = {{"row_blocks", OPDECK_RULE_GT, 0, NULL, "num_sms"}};
 
 static const opdeck_pack_family families[] = {
     {"fmha_fwd", fmha_args, LENGTH(fmha_args), LENGTH(fmha_checks), fmha_checks, fmha_empty, LENGTH(fmha_empty),
-     LENGTH(fmha_products), fmha_products},
-    {"copy", copy_args, LENGTH(copy_args), 0, NULL, NULL, 0, 0, NULL},
+     LENGTH(fmha_products), fmha_products, fmha_sizes, LENGTH(fmha_sizes), 0},
+    {"copy", copy_args, LENGTH(copy_args), 0, NULL, NULL, 0, 0, NULL, NULL, 0, 0},
 };
 
 #define SHA256_OF_NOTHING "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855"

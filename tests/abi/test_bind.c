@@ -148,7 +148,13 @@ static void test_fusion(void) {
   INVALID(fmha.problem.fusion = &fusion, "none: got argument \"alibi.slopes\", want none");
   fusion.name = "alibi";
   num_heads[0] = 5;
-  INVALID(fmha.problem.fusion = &fusion, "alibi.slopes: got hq = 5 (shape (5)), want 4 as in q");
+  INVALID(fmha.problem.fusion = &fusion, "alibi.slopes: got 5 in dim 0 of shape (5), want num_heads = 4|1");
+  INVALID((fmha.problem.fusion = &fusion, fmha.args[ARG_LSE] = fmha.args[ARG_SCALE], --fmha.problem.num_args),
+          "alibi.slopes: got 5 in dim 0 of shape (5), want num_heads = 3|1");
+  num_heads[0] = 3;
+  ACCEPTS((fmha.problem.fusion = &fusion, fmha.args[ARG_LSE] = fmha.args[ARG_SCALE], --fmha.problem.num_args));
+  num_heads[0] = 1;
+  ACCEPTS(fmha.problem.fusion = &fusion);
   num_heads[0] = 4;
   fusion.num_leaves = 1;
   INVALID(fmha.problem.fusion = &fusion, "alibi: alibi.offset is missing");

@@ -123,7 +123,7 @@ static void test_packs_that_do_not_fit(void) {
   CHECK_STATUS(opdeck_ctx_load_pack(ctx, "/"), OPDECK_PACK, "not a file");
   CHECK_STATUS(opdeck_ctx_load_pack(ctx, TEXT_FILE), OPDECK_PACK, "it is no ELF object");
   CHECK_STATUS(opdeck_ctx_load_pack(ctx, FAKE_EMULATOR), OPDECK_PACK, "not a pack: it has no opdeck_pack_v1");
-  CHECK_STATUS(opdeck_ctx_load_pack(ctx, BAD_PACK_ABI), OPDECK_VERSION, "got pack ABI 7, want 4");
+  CHECK_STATUS(opdeck_ctx_load_pack(ctx, BAD_PACK_ABI), OPDECK_VERSION, "got pack ABI 7, want 5");
   CHECK_STATUS(opdeck_ctx_load_pack(ctx, BAD_PACK_TRIPLE), OPDECK_VERSION, "got host code for vax-dec-ultrix, want ");
   CHECK_STATUS(opdeck_ctx_load_pack(ctx, BAD_PACK_FIELD), OPDECK_PACK,
                "variant fmha_bf16: a rule names no_such, which is no field of fmha_fwd");
@@ -163,7 +163,7 @@ static void test_default_packs(void) {
   setenv("OPDECK_PACK_PATH", "::" FAKE_PACK ":/nowhere:" BAD_PACK_ABI, 1);
   CHECK(opdeck_ctx_load_default_packs(ctx) == OPDECK_OK);
   CHECK(strstr(opdeck_last_error(), "skipped /nowhere: No such file") != NULL);
-  CHECK(strstr(opdeck_last_error(), "got pack ABI 7, want 4") != NULL);
+  CHECK(strstr(opdeck_last_error(), "got pack ABI 7, want 5") != NULL);
   uint32_t num_kernels = 0;
   CHECK_OK(opdeck_ctx_num_kernels(ctx, &num_kernels));
   CHECK(num_kernels == 6);

@@ -96,7 +96,7 @@ static void fill(tables *t) {
 
 static void test_table(void) {
   GOOD((void)0);
-  FAULT_OF(OPDECK_VERSION, t.table.abi = 1, "file: got pack ABI 1, want 4");
+  FAULT_OF(OPDECK_VERSION, t.table.abi = 1, "file: got pack ABI 1, want 5");
   FAULT_OF(OPDECK_VERSION, t.table.host_triple = "riscv64", "file: got host code for riscv64, want " HOST_TRIPLE);
   FAULT_OF(OPDECK_VERSION, t.table.host_triple = NULL, "got host code for no host");
   FAULT(t.table.num_variants = 0, "file: it has no kernels");
@@ -131,7 +131,9 @@ static void test_argument_rows(void) {
   FAULT(t.args[2].default_field = "p", "the default of scale names p, which is no dim"); /* of an optional argument */
 }
 
-static void test_rules(void) {
+static const opdeck_rule with_y[] = {{"has.y", OPDECK_RULE_EQ, 1, constants, NULL}};
+
+static void teswith_y(void) {
   FAULT(t.family.checks = NULL, "family family: its rules are missing");
   FAULT(t.family.num_empty = -1, "family family: its rules are missing");
   FAULT(t.family.num_products = 1, "family family: its products are missing");
@@ -142,6 +144,20 @@ static void test_rules(void) {
         "count 0 of product p is malformed");
   FAULT((t.family.num_products = 1, t.family.products = (const opdeck_pack_product[]){{NULL, no_dim, 1, 0}}),
         "product 0 is malformed");
+  FAULT(t.family.num_sizes = 1, "family family: its sizes are missing");
+  opdeck_pack_size size = {"rows", {"p", 1}, with_y, 1, 0}; /* a dim of an optional argument may be absent */
+  GOOD((t.family.num_sizes = 1, t.family.sizes = &size));
+  size.count.divisor = 0;
+  FAULT((t.family.num_sizes = 1, t.family.sizes = &size), "family family: size 0 is malformed");
+  size = (opdeck_pack_size){"rows", {"z", 1}, with_y, 1, 0};
+  FAULT((t.family.num_sizes = 1, t.family.sizes = &size), "family family: size 0 is malformed");
+  size = (opdeck_pack_size){NULL, {"p", 1}, with_y, 1, 0};
+  FAULT((t.family.num_sizes = 1, t.family.sizes = &size), "family family: size 0 is malformed");
+  size = (opdeck_pack_size){"rows", {"p", 1}, NULL, 1, 0};
+  FAULT((t.family.num_sizes = 1, t.family.sizes = &size), "family family: size 0 is malformed");
+  static const opdeck_rule on_nothing[] = {{"z", OPDECK_RULE_EQ, 1, constants, NULL}};
+  size = (opdeck_pack_size){"rows", {"p", 1}, on_nothing, 1, 0};
+  FAULT((t.family.num_sizes = 1, t.family.sizes = &size), "family family: a rule names z, which is no field of family");
   FAULT(t.checks[0].field = NULL, "family family: a rule on no field is malformed");
   FAULT(t.checks[0].op = 12, "family family: a rule on a is malformed");
   FAULT(t.checks[0].rhs_field = "z", "family family: a rule names z, which is no field of family");
@@ -229,7 +245,7 @@ static void test_size_of_params(void) {
 int main(void) {
   test_table();
   test_argument_rows();
-  test_rules();
+  teswith_y();
   test_variants();
   test_workspace();
   test_params();

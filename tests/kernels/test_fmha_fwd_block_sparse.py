@@ -23,14 +23,10 @@ from opdeck.plugins.fmha_fwd.cases import Case, Inputs, Lengths, Scheduling, Sha
 SCHEDULES = ("eager", "lazy", "random:3")
 
 
-def checkers(at: Any) -> Any:
-    """Tiles by turns, not the same for all heads and sequences; and a column of tiles that all see in part."""
-    return ((((at.q >> 7) ^ (at.k >> 7) ^ at.head ^ at.batch) & 1) == 0) | (at.k < 64)
-
-
-def checkers_of_any(at: Any) -> Any:
-    """The same for every sequence, whatever its lengths."""
-    return ((((at.q >> 7) ^ (at.k >> 7) ^ at.head) & 1) == 0) | (at.k < 64)
+def checkers(at: Any, by_batch: Any) -> Any:
+    """Tiles by turns, not the same for all heads; and a column of tiles that all see in part. by_batch: 1 when the next
+    sequence has the others, 0 when it has the same."""
+    return ((((at.q >> 7) ^ (at.k >> 7) ^ at.head ^ (at.batch * by_batch)) & 1) == 0) | (at.k < 64)
 
 
 def listed(case: Case, mask: Any) -> AttentionFusion:
@@ -70,7 +66,7 @@ class Run:
 
 def run(arch: str, dtype: str, shape: Shape, lengths: Lengths = Lengths(), **options: Any) -> Run:  # noqa: B008
     case = Case(shape, None, dtype, lengths=lengths, scheduling=options.pop("scheduling", Scheduling()))
-    return Run(arch, case, options.pop("mask", mask_mod(checkers)), **options)
+    return Run(arch, case, options.pop("mask", mask_mod(checkers, (1,))), **options)
 
 
 def of_dims(shape: Shape, d: int, dv: int | None = None) -> Shape:
@@ -82,9 +78,9 @@ RUNS = {
     "packed": run("sm_100a", "fp16", PACKED, PACKED_LENGTHS),
     "used": run("sm_100a", "fp16", USED, USED_LENGTHS),
     "pages": run("sm_100a", "fp16", USED, PAGES),
-    "one_list_for_all": run("sm_100a", "fp16", USED, PAGES, mask=mask_mod(checkers_of_any), lists=shared),
+    "one_list_for_all": run("sm_100a", "fp16", USED, PAGES, mask=mask_mod(checkers, (0,)), lists=shared),
     "one_list_for_all_packed": run(
-        "sm_100a", "fp16", PACKED, PACKED_LENGTHS, mask=mask_mod(checkers_of_any), lists=shared
+        "sm_100a", "fp16", PACKED, PACKED_LENGTHS, mask=mask_mod(checkers, (0,)), lists=shared
     ),
     "k_tiles_of_64": run("sm_103a", "bf16", of_dims(EQUAL, 256)),
     "k_tiles_of_64_packed": run("sm_103a", "bf16", of_dims(PACKED, 256), PACKED_LENGTHS),
@@ -93,6 +89,7 @@ RUNS = {
 }
 FULL_RUNS = {
     "persistent_equal": run("sm_100a", "fp16", EQUAL, scheduling=PERSISTENT),
+    "persistent_k_tiles_of_64": run("sm_103a", "fp16", of_dims(PACKED, 256), PACKED_LENGTHS, scheduling=PERSISTENT),
     "dynamic": run("sm_103a", "bf16", PACKED, PACKED_LENGTHS, scheduling=DYNAMIC),
     "dynamic_pages": run("sm_103a", "bf16", USED, PAGES, scheduling=DYNAMIC),
     "values_of_128": run("sm_100a", "fp16", of_dims(PACKED, 256, 128), PACKED_LENGTHS),

@@ -6,7 +6,7 @@
  *
  * bf16 attention of two packed sequences with block_sparse[inner=acme.strided]: of the keys up to a query's own, the last
  * WIDTH and the first 64. Compares O and LSE with double precision on the CPU, and the emulator's multiply-accumulates
- * with those of the listed tiles: exit status 0 when they agree, 1 when not, 2 when opdeck reported an error.
+ * with those of the listed tiles; lengths of too many sequences must be refused. Exit status 0 when they agree, 1 when not, 2 when opdeck reported an error.
  */
 #include "attention_reference.h"
 #include "opdeck.h"
@@ -36,7 +36,7 @@ static float lse[NUM_HEADS * NUM_Q];
 static int32_t cu_seqlens_q[NUM_SEQS + 1] = {0, 300, NUM_Q}, cu_seqlens_k[NUM_SEQS + 1] = {0, MAX_K, NUM_K};
 
 static uint8_t kinds[NUM_SEQS][Q_TILES][K_TILES];
-static int32_t tiles[NUM_SEQS][PAIRS][K_TILES], ranges[NUM_SEQS][Q_TILES][4], lengths[NUM_SEQS][2];
+static int32_t tiles[NUM_SEQS][PAIRS][K_TILES], ranges[NUM_SEQS][Q_TILES][4], lengths[NUM_SEQS + 1][2];
 
 static int is_visible(int query, int key, const int32_t length[2]) {
   const int own = query + length[1] - length[0];
@@ -100,9 +100,10 @@ static opdeck_status launch(const char *pack, const char *device, const opdeck_f
   return status;
 }
 
-static opdeck_status compute(const char *pack, const char *device, opdeck_launch_report *report) {
+/* num_lengths: rows of the lengths, NUM_SEQS if they are right. */
+static opdeck_status compute(const char *pack, const char *device, int num_lengths, opdeck_launch_report *report) {
   const int64_t of_kinds[4] = {NUM_SEQS, 1, Q_TILES, K_TILES}, of_tiles[4] = {NUM_SEQS, 1, PAIRS, K_TILES};
-  const int64_t of_ranges[4] = {NUM_SEQS, 1, Q_TILES, 4}, of_lengths[2] = {NUM_SEQS, 2};
+  const int64_t of_ranges[4] = {NUM_SEQS, 1, Q_TILES, 4}, of_lengths[2] = {num_lengths, 2};
   const opdeck_tensor kinds_tensor = tensor_of(kinds, 4, of_kinds, OPDECK_CODE_UINT, 8);
   const opdeck_tensor leaf_tensors[3] = {
       tensor_of(tiles, 4, of_tiles, OPDECK_CODE_INT, 32),
@@ -169,7 +170,13 @@ int main(int argc, char **argv) {
   memset(lse, 0xff, sizeof lse);
   const int num_tiles = make_map();
   opdeck_launch_report report = {.struct_size = sizeof report};
-  const opdeck_status status = compute(argv[1], argv[2], &report);
+  opdeck_status status = compute(argv[1], argv[2], NUM_SEQS + 1, &report);
+  const char *const fault = "block_sparse.lengths: got 3 in dim 0 of shape (3, 2), want batch = 2|1";
+  if (status != OPDECK_INVALID_ARGUMENT || strcmp(opdeck_last_error(), fault) != 0) {
+    fprintf(stderr, "%s: %s, want %s\n", opdeck_status_name(status), opdeck_last_error(), fault);
+    return 1;
+  }
+  status = compute(argv[1], argv[2], NUM_SEQS, &report);
   if (status != OPDECK_OK) {
     fprintf(stderr, "%s: %s\n", opdeck_status_name(status), opdeck_last_error());
     return 2;

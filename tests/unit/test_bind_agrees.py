@@ -18,7 +18,7 @@ from opdeck.core.devices import LaunchArgs
 from opdeck.core.devices.native import NativeDevice, _Frame
 from opdeck.core.errors import ArgumentError, ArgumentTypeError, OpdeckError, Unsupported
 from opdeck.core.fusion import Causal
-from opdeck.core.problem import bind
+from opdeck.core.problem import bind, check_leaf
 from opdeck.core.variant import Variant
 
 SCHEMA = registry.schema("fmha_fwd")
@@ -82,17 +82,21 @@ def verdict_of_python(views: Mapping[str, TensorView], variant: Variant, device:
     return Unsupported if variant.refusals(problem) else None
 
 
-def verdict_of_c(views: Mapping[str, TensorView], variant: Variant, device: NativeDevice) -> Verdict:
-    args = LaunchArgs(views, {"softmax_scale": 1.0}, variant.fusion, (), None)
+def refusal_of_c(args: LaunchArgs, variant: Variant, device: NativeDevice) -> OpdeckError | None:
     frame = _Frame(device._ffi, SCHEMA, variant, args)
     frame.problem.variant = device._ffi.NULL
     plan = device._ffi.new("opdeck_plan **")
     try:
         device.check(device._lib.opdeck_plan_create(device._ctx, frame.problem, plan))
     except (ArgumentError, Unsupported) as error:
-        return type(error)
+        return error
     device._lib.opdeck_plan_destroy(plan[0])
     return None
+
+
+def verdict_of_c(views: Mapping[str, TensorView], variant: Variant, device: NativeDevice) -> Verdict:
+    refusal = refusal_of_c(LaunchArgs(views, {"softmax_scale": 1.0}, variant.fusion, (), None), variant, device)
+    return None if refusal is None else type(refusal)
 
 
 @settings(deadline=None, max_examples=600, suppress_health_check=[HealthCheck.function_scoped_fixture])
@@ -101,13 +105,41 @@ def test_python_and_c_agree(views: dict[str, TensorView], variant: Variant, devi
     assert verdict_of_python(views, variant, device) == verdict_of_c(views, variant, device)
 
 
+def view(name: str, shape: tuple[int, ...], dtype: str) -> TensorView:
+    return TensorView(name, ALIGNED_ADDRESS, shape, compact_strides(shape), dtype, "cpu", False, None)
+
+
+def right_views() -> dict[str, TensorView]:
+    shapes = {arg.name: tuple(RIGHT[name] for name in arg.dims) for arg in SCHEMA.args[:4]}
+    return {name: view(name, shape, "bf16") for name, shape in shapes.items()}
+
+
 def test_the_right_problem_is_accepted_by_both(variant: Variant, device: NativeDevice) -> None:
     assert variant.fusion == Causal()
-    views = {}
-    for arg in SCHEMA.args[:4]:
-        shape = tuple(RIGHT[name] for name in arg.dims)
-        views[arg.name] = TensorView(
-            arg.name, ALIGNED_ADDRESS, shape, compact_strides(shape), "bf16", "cpu", False, None
-        )
+    views = right_views()
     assert verdict_of_python(views, variant, device) is None
     assert verdict_of_c(views, variant, device) is None
+
+
+@pytest.fixture(scope="module")
+def of_documents(device: NativeDevice) -> Variant:
+    """Whose fusion has a tensor, (B or 1, Sq, 2)."""
+    rows = registry.variants("fmha_fwd", arch="sm_90a", fusion="document")
+    row = next(row for row in rows if row.dtype == "bf16" and row.config["d_qk"] == 64)
+    device.launcher(SCHEMA, row)
+    return row
+
+
+@pytest.mark.parametrize("shape", [(2, 16, 2), (1, 16, 2), (3, 16, 2), (2, 15, 2), (1, 16, 3), (0, 16, 2)], ids=str)
+def test_extents_of_leaves_are_told_alike(shape: tuple[int, ...], of_documents: Variant, device: NativeDevice) -> None:
+    assert of_documents.fusion is not None
+    (leaf,), spans, views = of_documents.fusion.leaves(), view("document.spans", shape, "int32"), right_views()
+    problem = bind(SCHEMA, views, of_documents.fusion, device.target)
+    of_python = None
+    try:
+        check_leaf(leaf, spans, SCHEMA.extents(problem.field_values))
+    except ArgumentError as error:
+        of_python = str(error)
+    of_c = refusal_of_c(LaunchArgs(views, {}, of_documents.fusion, (spans,), None), of_documents, device)
+    assert of_python == (None if of_c is None else str(of_c))
+    assert (of_python is None) == (shape in ((2, 16, 2), (1, 16, 2)))
