@@ -38,6 +38,8 @@ static int32_t cu_seqlens_q[NUM_SEQS + 1] = {0, 300, NUM_Q}, cu_seqlens_k[NUM_SE
 static uint8_t kinds[NUM_SEQS][Q_TILES][K_TILES];
 static int32_t tiles[NUM_SEQS][PAIRS][K_TILES], ranges[NUM_SEQS][Q_TILES][4], lengths[NUM_SEQS + 1][2];
 
+static char message[512]; /* of the last launch */
+
 static int is_visible(int query, int key, const int32_t length[2]) {
   const int own = query + length[1] - length[0];
   return key <= own && (own - key < WIDTH || key < 64);
@@ -95,6 +97,7 @@ static opdeck_status launch(const char *pack, const char *device, const opdeck_f
   if (status == OPDECK_OK) status = opdeck_plan_create(ctx, &problem, &plan);
   if (status == OPDECK_OK) status = opdeck_plan_launch(plan, &problem, NULL, 0, NULL);
   if (status == OPDECK_OK) status = opdeck_ctx_last_report(ctx, report);
+  snprintf(message, sizeof message, "%s", opdeck_last_error());
   opdeck_plan_destroy(plan);
   opdeck_ctx_destroy(ctx);
   return status;
@@ -111,6 +114,7 @@ static opdeck_status compute(const char *pack, const char *device, int num_lengt
       tensor_of(lengths, 2, of_lengths, OPDECK_CODE_INT, 32),
   };
   const opdeck_status status = opdeck_block_lists(&kinds_tensor, &leaf_tensors[0], &leaf_tensors[1]);
+  snprintf(message, sizeof message, "%s", opdeck_last_error());
   if (status != OPDECK_OK) return status;
   const opdeck_arg leaves[4] = {
       {"acme.strided.width", OPDECK_ARG_I32, 0, {.i32 = WIDTH}},
@@ -172,13 +176,13 @@ int main(int argc, char **argv) {
   opdeck_launch_report report = {.struct_size = sizeof report};
   opdeck_status status = compute(argv[1], argv[2], NUM_SEQS + 1, &report);
   const char *const fault = "block_sparse.lengths: got 3 in dim 0 of shape (3, 2), want batch = 2|1";
-  if (status != OPDECK_INVALID_ARGUMENT || strcmp(opdeck_last_error(), fault) != 0) {
-    fprintf(stderr, "%s: %s, want %s\n", opdeck_status_name(status), opdeck_last_error(), fault);
+  if (status != OPDECK_INVALID_ARGUMENT || strcmp(message, fault) != 0) {
+    fprintf(stderr, "%s: %s, want %s\n", opdeck_status_name(status), message, fault);
     return 1;
   }
   status = compute(argv[1], argv[2], NUM_SEQS, &report);
   if (status != OPDECK_OK) {
-    fprintf(stderr, "%s: %s\n", opdeck_status_name(status), opdeck_last_error());
+    fprintf(stderr, "%s: %s\n", opdeck_status_name(status), message);
     return 2;
   }
   const uint64_t want_macs = (uint64_t)num_tiles * NUM_HEADS * TILE * TILE * 2 * D;

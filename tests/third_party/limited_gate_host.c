@@ -68,6 +68,7 @@ static opdeck_status compute(const char *pack, const char *device) {
   if (status == OPDECK_OK) status = opdeck_ctx_load_pack(ctx, pack);
   if (status == OPDECK_OK) status = opdeck_plan_create(ctx, &problem, &plan);
   if (status == OPDECK_OK) status = opdeck_plan_launch(plan, &problem, NULL, 0, NULL);
+  if (status != OPDECK_OK) fprintf(stderr, "%s\n", opdeck_last_error());
   opdeck_plan_destroy(plan);
   opdeck_ctx_destroy(ctx);
   return status;
@@ -121,10 +122,7 @@ int main(int argc, char **argv) {
   memset(b_scale, 127, sizeof b_scale);
   memset(d_block_scale, 0xff, sizeof d_block_scale);
   memset(d, 0xff, sizeof d);
-  if (compute(argv[1], argv[2]) != OPDECK_OK) {
-    fprintf(stderr, "%s\n", opdeck_last_error());
-    return 2;
-  }
+  if (compute(argv[1], argv[2]) != OPDECK_OK) return 2;
   const int passed = is_right();
   puts(passed ? "PASS" : "FAIL");
   return passed ? 0 : 1;

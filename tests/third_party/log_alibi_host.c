@@ -55,6 +55,7 @@ static opdeck_status compute(const char *pack, const char *device) {
   if (status == OPDECK_OK) status = opdeck_ctx_load_pack(ctx, pack);
   if (status == OPDECK_OK) status = opdeck_plan_create(ctx, &problem, &plan);
   if (status == OPDECK_OK) status = opdeck_plan_launch(plan, &problem, NULL, 0, NULL);
+  if (status != OPDECK_OK) fprintf(stderr, "%s: %s\n", opdeck_status_name(status), opdeck_last_error());
   opdeck_plan_destroy(plan);
   opdeck_ctx_destroy(ctx);
   return status;
@@ -103,11 +104,7 @@ int main(int argc, char **argv) {
   fill_normal(v, B * SK * HK * D, 3);
   memset(o, 0xff, sizeof o);
   memset(lse, 0xff, sizeof lse);
-  const opdeck_status status = compute(argv[1], argv[2]);
-  if (status != OPDECK_OK) {
-    fprintf(stderr, "%s: %s\n", opdeck_status_name(status), opdeck_last_error());
-    return 2;
-  }
+  if (compute(argv[1], argv[2]) != OPDECK_OK) return 2;
   const int is_right = agrees();
   puts(is_right ? "PASS" : "FAIL");
   return is_right ? 0 : 1;
