@@ -4,8 +4,10 @@
 Called by: each kernel.py (once, before the CTA-wide barrier); roles use the pipelines through their ports.
 Source: PTX ISA 9.x, "mbarrier" (a wait names the parity of the phase that it waits for), "tcgen05.fence" (mbarriers
 alone do not order tensor-memory work between threads).
-Limits: in clusters, TMA_UMMA and UMMA_ASYNC edges alone; barriers are initialised by warp 0, so the caller must fence
-and synchronise the cluster after.
+Of the CTAs that share an MMA, the first has the barriers that its mma warp waits for: all threads and loads of both
+signal those. What that warp commits arrives in both. ASYNC edges stay inside a CTA.
+Limits: no TMA_ASYNC edges in clusters; barriers are initialised by warp 0, so the caller must fence and synchronise the
+cluster after.
 """
 
 from __future__ import annotations
@@ -96,5 +98,5 @@ def _make_pipeline(topology: Topology, edge: Edge, barriers: cute.Pointer) -> pi
     if edge.kind is EdgeKind.UMMA_ASYNC:
         return pipeline.PipelineUmmaAsync.create(cta_layout_vmnk=cluster_layout(topology.cluster), **common)
     if edge.kind is EdgeKind.ASYNC_UMMA:
-        return pipeline.PipelineAsyncUmma.create(**common)
+        return pipeline.PipelineAsyncUmma.create(cta_layout_vmnk=cluster_layout(topology.cluster), **common)
     return pipeline.PipelineAsync.create(**common)

@@ -191,7 +191,7 @@ class Topology:
             EdgeKind.TMA_ASYNC: (1, consumer_threads // WARP_THREADS),
             EdgeKind.UMMA_ASYNC: (1, consumer_threads * self.cluster.num_pair_ctas),
             EdgeKind.ASYNC: (producer_threads, consumer_threads),
-            EdgeKind.ASYNC_UMMA: (producer_threads, 1),
+            EdgeKind.ASYNC_UMMA: (producer_threads * self.cluster.num_pair_ctas, 1),
         }[edge.kind]
 
     def check(self) -> None:

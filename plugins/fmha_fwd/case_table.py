@@ -184,7 +184,7 @@ def fp8_cases() -> Iterator[Case]:
 
 def full_cases() -> Iterator[Case]:
     """The rows of example 77's forward program in fp8, and varlen 00..22 as its MLA forward program has them, with head
-    dims of 256, and by the schedules in which CTAs take several blocks."""
+    dims of 256, and by the schedules in which CTAs take several blocks, or share them."""
     yield from (replace(case, dtype="fp8_e4m3") for case in example_77() if case.dtype == "bf16")
     yield from (replace(case, dtype="fp8_e4m3") for case in example_77_varlen())
     for case, dtype, (d, d_v) in itertools.product(
@@ -195,6 +195,7 @@ def full_cases() -> Iterator[Case]:
         example_77_varlen(), (Scheduling("persistent", 3), Scheduling("dynamic"))
     ):
         yield replace(case, scheduling=scheduling)
+    yield from _paired_types()
 
 
 # Few CTAs, so that each has several blocks: some without rows, some without keys, some whose last V tile is cut.
@@ -207,6 +208,34 @@ _PERSISTENT = (
     (*_packed(1, 1, 64, _MOSTLY_EMPTY, _MOSTLY_EMPTY), (BOTTOM_RIGHT,), 2),
     (Shape(1, 1, 1, 40, 40, 64), Lengths(), (None,), None),  # fewer blocks than SMs
 )
+
+
+# Query tiles in which the second CTA of a pair has no row, K tiles that end anywhere or are none, more blocks than
+# pairs.
+_PAIRED = (
+    (Shape(1, 1, 1, 1, 1, 128), None),
+    (Shape(2, 2, 1, 129, 127, 128), 3),
+    (Shape(1, 3, 3, 300, 129, 128), 2),
+    (Shape(2, 2, 1, 513, 1000, 128), 4),
+    (Shape(1, 4, 2, 1024, 256, 128), None),
+    (Shape(2, 1, 1, 257, 0, 128), 2),
+)
+
+
+def paired_cases() -> Iterator[Case]:
+    """Rows whose CTAs share MMAs by twos."""
+    for (shape, max_ctas), values in zip(_PAIRED, itertools.cycle(Values)):
+        yield Case(shape, values=values, scheduling=Scheduling("pair", max_ctas))
+    yield Case(Shape(1, 4, 2, 300, 333, 128), view=View.PADDED, scaled=Scaled.BY_HEAD, scheduling=Scheduling("pair", 2))
+
+
+def _paired_types() -> Iterator[Case]:
+    """The same with the other types and head dims."""
+    for case, dtype, (d, d_v) in itertools.product(
+        paired_cases(), (*DTYPES, "fp8_e4m3"), ((64, 64), (128, 128), MLA_DIMS)
+    ):
+        yield replace(case, dtype=dtype, shape=replace(case.shape, d=d, dv=d_v))
+    yield Case(Shape(1, 2, 1, 300, 333, 40, 56), view=View.PADDED, scheduling=Scheduling("pair"))
 
 
 _PAGED = (

@@ -331,7 +331,7 @@ def expected_macs(case: Case, variant: Variant) -> int:
     The tiles of a fusion with leaves depend on their values: then give the variant with the call's fusion.
     """
     shape = case.shape
-    tile = (int(variant.config["tile_m"]), int(variant.config["tile_n"]))
+    tile = (_mma_rows(variant), int(variant.config["tile_n"]))
     mask = variant.fusion or Residual()
     assert isinstance(mask, AttentionFusion)
     num_tiles = 0
@@ -340,6 +340,11 @@ def expected_macs(case: Case, variant: Variant) -> int:
             part = mask.at(seq, head)
             num_tiles += sum(part.get_trip_count(q_block, tile, sq, sk) for q_block in range(-(-sq // tile[0])))
     return num_tiles * tile[0] * tile[1] * _mma_dims(variant)
+
+
+def _mma_rows(variant: Variant) -> int:
+    """Query rows of an MMA: of a tile, or of those of two CTAs."""
+    return int(variant.config["tile_m"]) * (2 if variant.config.get("schedule") == "pair" else 1)
 
 
 def _mma_dims(variant: Variant) -> int:

@@ -200,7 +200,8 @@ def call(
     block_table: (N, M) or unpacked (B, M) int32: k and v are then pages, (num_pages, page, Hk, D) and (.., Dv), also
     where q is packed, and the keys of sequence i are the first seqused_k[i] rows of the pages block_table[i, 0],
     block_table[i, 1], ... Entries past the last page in use are not read and may be anything. No cu_seqlens_k then.
-    max_ctas: CTAs that a persistent kernel may take at a time; None is one for each SM of the device.
+    max_ctas: CTAs that a persistent kernel may take at a time, in pairs at least two; None is one for each SM of the
+    device.
     q_scale, k_scale, v_scale: what the elements of q, k and v are multiplied by: a number, or fp32 arrays of one
     element or (N, Hk) or unpacked (B, Hk), on the arrays' device; q_scale is that of the query heads of a key head.
     Those of q and k must be > 0. What score functions see is multiplied already.

@@ -9,6 +9,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from types import NoneType
 
 from opdeck.core import dtypes
 from opdeck.core.arch import CPU, arch
@@ -59,7 +60,7 @@ class Kernel:
     config_by_dims: Mapping[Dims, Mapping[str, int | str]]
     default_dims: Mapping[Types, tuple[Dims, ...]]
     accept: tuple[Rule, ...] = ()
-    fusion_type: type[Fusion] = Fusion
+    fusion_type: type[Fusion | None] = Fusion
     refused_masks: tuple[type[Mask], ...] = ()
     score_config: Mapping[str, int | str] = field(default_factory=dict)
     function_config: Mapping[str, int | str] = field(default_factory=dict)
@@ -189,13 +190,19 @@ def _blackwell(arch_name: str, bits: _Bits) -> Kernel:
     )
 
 
+_NO_LENGTHS = tuple(Rule(f"has.{name}", "eq", (0,)) for name in LENGTHS)
 # Blocks of one length, and more of them than SMs: a fixed share of them is as good as any, and a CTA loads the Q of the
 # next while the O of the last is stored. Where lengths differ, the GPU hands the blocks out better.
+_FILLS_THE_GPU = (Rule("q_blocks_of_256", "gt", rhs_field="num_sms"), *_NO_LENGTHS)
+# Pairs load half as much of K and V. They keep two CTAs in step, by signals from SM to SM, begin and end together, and
+# work on up to 128 rows more than there are. Those are a sixteenth of 2048 queries, and with 2048 keys the loop is long
+# against its ends. Where the softmax takes longer than MMAs and loads, in 8 bits and with head dims up to 64, there is
+# nothing to gain.
+_LONG = tuple(Rule(name, "ge", (2048,)) for name in ("sq", "sk"))
+_LARGE_HEADS = Rule("dqk", "gt", (64,))
 _PREFER: Mapping[str, tuple[Rule, ...]] = {
-    "persistent": (
-        Rule("q_blocks_of_256", "gt", rhs_field="num_sms"),
-        *(Rule(f"has.{name}", "eq", (0,)) for name in LENGTHS),
-    )
+    "persistent": _FILLS_THE_GPU,
+    "pair": (*_FILLS_THE_GPU, *_LONG, _LARGE_HEADS),
 }
 
 
@@ -226,10 +233,32 @@ def _scheduled(kernel: Kernel, schedule: str) -> Kernel:
     )
 
 
-_NO_LENGTHS = tuple(Rule(f"has.{name}", "eq", (0,)) for name in LENGTHS)
+# A CTA's half of each K and V tile leaves room for more stages, and for a buffer of O.
+_PAIR_STAGES: Mapping[Dims, Mapping[str, int]] = {
+    (64, 64): {"k_stages": 4, "v_stages": 4},
+    (128, 128): {"k_stages": 4, "v_stages": 4},
+    (192, 128): {"k_stages": 2, "v_stages": 3},
+}
+
+
+def _paired(kernel: Kernel) -> Kernel:
+    """The kernel by pairs of CTAs that share MMAs, and so must visit the same K tiles: without masks and lengths."""
+    scheduled = _scheduled(kernel, "pair")
+    configs = {dims: {**scheduled.config_by_dims[dims], **stages} for dims, stages in _PAIR_STAGES.items()}
+    return replace(
+        scheduled,
+        config_by_dims={dims: {**config, "o_buffers": 1} for dims, config in configs.items()},
+        accept=(*kernel.accept, *_NO_LENGTHS),
+        fusion_type=NoneType,
+        workspace=(),
+        prefer=_PREFER["pair"] if kernel.types == _TYPES_16_BIT else (),
+    )
+
+
 _INDIVIDUAL = [_blackwell(arch_name, bits) for bits in (_16_BITS, _8_BITS) for arch_name in _BLACKWELL_ARCHS]
 KERNELS = (
     *_INDIVIDUAL,
+    *map(_paired, _INDIVIDUAL),
     *(_scheduled(kernel, schedule) for schedule in ("persistent", "dynamic") for kernel in _INDIVIDUAL),
     Kernel(
         factory="opdeck.plugins.fmha_fwd.sm90.kernel:make",

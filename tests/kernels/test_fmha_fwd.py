@@ -31,6 +31,7 @@ BLACKWELL_CASES = [
     *case_table.varlen_cases(),
     *case_table.head_dim_cases(),
     *case_table.persistent_cases(),
+    *case_table.paired_cases(),
     *case_table.paged_cases(),
     *case_table.fp8_cases(),
 ]

@@ -23,16 +23,20 @@ NUM_Q_TILES = 4 * 1024 // TILE
 NUM_TILES = 4 * sum(range(1, 9))  # of causal attention: 1 .. 8 for the 8 query tiles of a head
 
 
-@pytest.fixture(scope="module")
-def launched():
+def launch(**options):
     rng = np.random.default_rng(0)
     q, k, v = (rng.standard_normal((1, 1024, 4, 128)).astype(ml_dtypes.bfloat16) for _ in range(3))
     operator = registry.get("fmha_fwd")
     device = open_device("emulator:sm_100a", hazards="off")
     recorder = Recorder(device)
     with recorder.recording():
-        operator(q, k, v, mask=Causal(), device=device)
+        operator(q, k, v, device=device, **options)
     return operator.last_launch.variant, recorder.profile(), device.last_report()
+
+
+@pytest.fixture(scope="module")
+def launched():
+    return launch(mask=Causal())
 
 
 def test_tiles_and_macs(launched):
@@ -75,6 +79,20 @@ def test_mufu_and_bounds(launched):
     assert clocks["mma"] == 1024
     assert clocks["mufu"] > exp2 * 32 / NUM_TILES / 16
     assert clocks["tensor memory (bytes)"] > (128 * 128 * 6) / 512
+
+
+def test_ctas_that_share_mmas_share_keys():
+    """Half the MMAs, each with the keys or values of both CTAs and 128 queries of either."""
+    variant, counted, report = launch(variant="fmha_fwd_sm100a_bf16_d128_pair_none")
+    mma = counted.roles(declared_roles(variant))["mma"]
+    num_tiles = 4 * 8 * 8
+    assert counted.sum("macs") == expected_macs(Case(SHAPE), variant) == num_tiles * TILE * TILE * 256
+    assert mma.by_pipe()["mma"] == num_tiles // 2 * 2 * 128 // 16
+    # Q of both CTAs, K and V once: a tile of 256 x 128 scores.
+    assert mma.by_pipe("shared_read_bytes")["mma"] == num_tiles // 2 * 4 * TILE * ROW_BYTES
+    num_pairs = 4 * 1024 // (4 * TILE)
+    assert report.tma_load_bytes == NUM_Q_TILES * TILE * ROW_BYTES + num_pairs * 2 * 1024 * ROW_BYTES == 5_242_880
+    assert report.tma_store_bytes == NUM_Q_TILES * TILE * ROW_BYTES
 
 
 def test_roles_are_found_without_a_table(launched):

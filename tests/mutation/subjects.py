@@ -149,7 +149,7 @@ def fmha_fwd(arch: str, d: int, fusion_of: FusionOf = no_fusion, scheduling: Sch
         shape = Shape(*dims, d)
         case = Case(shape, fusion_of(shape), DTYPE, values=values, scheduling=scheduling)
         problems.append(FmhaProblem(case, max_grows, variant.id))
-    if arch in PACKED_ARCHS:
+    if arch in PACKED_ARCHS and scheduling.name != "pair":
         shape = Shape(1, 2, 1, sum(PACKED.q or ()), sum(PACKED.k or ()), d)
         case = Case(shape, fusion_of(shape), DTYPE, lengths=PACKED, scheduling=scheduling)
         problems.append(FmhaProblem(case, False, variant.id))
@@ -184,6 +184,7 @@ def subjects() -> tuple[Subject, ...]:
         fmha_fwd("sm_100a", 64, biased),
         fmha_fwd("sm_103a", 64, causal, Scheduling("persistent", 1)),
         fmha_fwd("sm_100a", 128, no_fusion, Scheduling("dynamic")),
+        fmha_fwd("sm_100a", 128, no_fusion, Scheduling("pair", 2)),
         fmha_fwd("sm_90a", 128, causal),
         fmha_fwd("sm_90a", 64),
         mx_gemm("sm_100a", ("mxfp4", "mxfp4"), ""),

@@ -9,6 +9,7 @@ from collections import Counter
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
+import ml_dtypes
 import numpy as np
 import pytest
 
@@ -238,7 +239,8 @@ def test_a_third_partys_mask_gets_rows_of_its_own(operator: Operator, inputs: ca
     assert np.array_equal(wider, oracle(inputs, Band(50, table))[0])
     assert not np.array_equal(got, wider)
     ids = [row.id for row in operator.variants((Band(5, table),))]
-    assert len(set(ids)) == len(ids) == 4 * len(operator.variants()) // 3
+    num_causal = sum(row.fusion == Causal() for row in operator.variants())
+    assert len(set(ids)) == len(ids) == len(operator.variants()) + num_causal
 
 
 def test_leaves_are_checked(operator: Operator, inputs: cases.Inputs) -> None:
@@ -267,6 +269,25 @@ def test_more_equal_blocks_than_sms_are_for_persistent_kernels(
     assert attention.select(problem).config["schedule"] == schedule
     causal = attention.problem(q, q, q, **rows, mask=Causal(), device="emulator:sm_100a")
     assert attention.select(causal).config["schedule"] == "individual"
+
+
+@pytest.mark.parametrize(
+    ("sq", "sk", "d", "dtype", "schedule"),
+    [
+        (2048, 2048, 128, np.float16, "pair"),
+        (2047, 2048, 128, np.float16, "persistent"),
+        (2048, 2047, 128, np.float16, "persistent"),
+        (2048, 2048, 64, np.float16, "persistent"),
+        (2048, 2048, 128, ml_dtypes.float8_e4m3fn, "persistent"),
+    ],
+)
+def test_pairs_are_for_long_problems_of_large_heads(sq: int, sk: int, d: int, dtype: Any, schedule: str) -> None:
+    attention = registry.get("fmha_fwd")
+    q, k = np.zeros((1, sq, 19, d), dtype), np.zeros((1, sk, 1, d), dtype)
+    problem = attention.problem(q, k, k, device="emulator:sm_100a")
+    assert attention.select(problem).config["schedule"] == schedule
+    causal = attention.problem(q, k, k, mask=Causal(), device="emulator:sm_100a")
+    assert not any(row.variant.config.get("schedule") == "pair" for row in attention.explain(causal) if not row.reasons)
 
 
 def test_help_shows_the_public_arguments() -> None:

@@ -13,7 +13,16 @@ from hypothesis import strategies as st
 from opdeck.core.fusion import Bias, LeafKind, Sink
 from opdeck.core.kernels import schedule
 from opdeck.core.kernels.tmem import Alias, TmemError, TmemMap
-from opdeck.core.kernels.topology import Edge, EdgeKind, Role, RoleTable, Topology, TopologyError, check_smem
+from opdeck.core.kernels.topology import (
+    ClusterShape,
+    Edge,
+    EdgeKind,
+    Role,
+    RoleTable,
+    Topology,
+    TopologyError,
+    check_smem,
+)
 from opdeck.plugins.fmha_fwd import variants
 from opdeck.plugins.fmha_fwd.sm100.config import SMEM_LIMIT_BYTES, Config
 
@@ -34,6 +43,23 @@ def test_arrivals_follow_from_kind_and_roles() -> None:
     assert graph.arrivals("kv") == (1, 1)
     assert graph.arrivals("scores") == (1, 128)  # one of the two groups of four warps
     assert graph.arrivals("sums") == (128, 96)
+
+
+def test_arrivals_of_two_ctas_that_share_mmas() -> None:
+    edges = (
+        Edge("kv", "load", "mma", EdgeKind.TMA_UMMA, 3, stage_bytes=1024),
+        Edge("scores", "mma", "math", EdgeKind.UMMA_ASYNC, 2),
+        Edge("weights", "math", "mma", EdgeKind.ASYNC_UMMA, 2),
+        Edge("sums", "math", "load", EdgeKind.ASYNC, 2),
+    )
+    graph = replace(topology(*edges), cluster=ClusterShape(2, 1, 2))
+    graph.check()
+    assert {edge.name: graph.arrivals(edge.name) for edge in edges} == {
+        "kv": (1, 1),
+        "scores": (1, 2 * 128),
+        "weights": (2 * 128, 1),
+        "sums": (128, 96),
+    }
 
 
 def test_barriers_of_edges_do_not_overlap() -> None:
@@ -134,12 +160,13 @@ def test_every_sm100_variant_fits_the_hardware(row: variants.Variant) -> None:
 
 def test_sm100_variants_are_of_every_schedule() -> None:
     """Each type, pair of head dims and fusion, biases of each type among them, on each arch."""
-    schedules: dict[object, set[str]] = {}
+    schedules: dict[tuple[object, ...], set[str]] = {}
     for row in SM100_ROWS:
         dims = tuple(row.config[name] for name in ("d_qk", "d_v", "v_blocks"))
         key = (row.arch, row.dtype, row.symbol_dtypes["O"], dims, row.fusion_name)
         schedules.setdefault(key, set()).add(str(row.config["schedule"]))
-    assert all(names == {"individual", "persistent", "dynamic"} for names in schedules.values())
+    assert all(names - {"pair"} == {"individual", "persistent", "dynamic"} for names in schedules.values())
+    assert {key[-1] for key, names in schedules.items() if "pair" in names} == {"none"}
     num_types, num_dims, num_fusions = 2 + 6, 7, len(variants.FUSIONS) + 1 + len(BIASES)
     assert len(schedules) == 2 * num_types * num_dims * num_fusions
 
@@ -150,6 +177,17 @@ def test_rings_of_a_score_tensor_that_no_k_tile_fills_are_refused(num_stages: in
     ring_bytes = num_stages * config.score_tensor_stage_bytes
     with pytest.raises(ValueError, match=f"score_tensor_ring_bytes: {ring_bytes}, want "):
         replace(config, score_tensor_ring_bytes=ring_bytes).check()
+
+
+def test_two_ctas_that_share_mmas_have_half_of_the_keys_each() -> None:
+    by_schedule = {row.config["schedule"]: Config.of(row) for row in SM100_ROWS if "_bf16_d128" in row.id}
+    one, pair = by_schedule["persistent"], by_schedule["pair"]
+    assert (pair.block_m, pair.cluster) == (2 * one.block_m, ClusterShape(2, 1, 2))
+    for name, num_stages in (("k", "k_stages"), ("v", "v_stages")):
+        stage_bytes = [config.smem_bytes[name] // getattr(config, num_stages) for config in (one, pair)]
+        assert stage_bytes[0] == 2 * stage_bytes[1] == pair.topology[name].stage_bytes
+    assert pair.topology["q"].stage_bytes == 2 * one.topology["q"].stage_bytes
+    assert pair.smem_bytes["q_and_o"] == one.smem_bytes["q_and_o"]
 
 
 def test_sm100_config_that_needs_too_much_smem_is_refused() -> None:

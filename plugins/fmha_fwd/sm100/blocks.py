@@ -55,6 +55,11 @@ class Grid:
         sizes = self.sizes
         return sizes.num_q_blocks * sizes.num_heads * self.config.v_blocks * sizes.num_lists
 
+    @property
+    def first_block(self) -> Any:
+        """The block that this CTA begins with, and with it the others that share its MMAs."""
+        return cute.arch.block_idx()[0] // self.config.num_pair_ctas
+
     def work(self, block_idx: Int32) -> Work:
         """Coordinates of a block."""
         sizes, v_blocks = self.sizes, self.config.v_blocks
@@ -71,7 +76,14 @@ class Grid:
             seq=seq,
             q_rows=self.sequences.q_rows(seq, batch, sizes.num_q_rows),
             k_rows=self.sequences.k_rows(seq, batch, sizes.num_k_rows),
+            num_pair_ctas=self.config.num_pair_ctas,
+            pair_idx=pair_idx(self.config),
         )
+
+
+def pair_idx(config: Config) -> Any:
+    """Which of the CTAs that share its MMAs this one is; the first issues them."""
+    return cute.arch.block_idx()[0] % config.num_pair_ctas
 
 
 @dataclass(frozen=True)
@@ -83,7 +95,7 @@ class OneBlock:
 
 @dataclass(frozen=True)
 class EveryNthBlock:
-    """The schedule in which CTA i of n has the blocks i, i + n, i + 2 n, ... of a grid."""
+    """The schedule in which CTA i of n has the blocks i, i + n, i + 2 n, ... of a grid; pairs of them likewise."""
 
     grid: Grid
 
@@ -144,31 +156,31 @@ class BlockQueue:
         return cutlass.select_(is_given != 0, block_idx, Int32(-1))
 
 
-def for_each_block(blocks: OneBlock | EveryNthBlock | TakenBlocks, run: Callable[[Work, Any], Any], uses: Any) -> None:
+def for_each_block(blocks: OneBlock | EveryNthBlock | TakenBlocks, run: Callable[[Work, Any], Any], uses: Any) -> Any:
     """Calls run(work, uses) for each of a CTA's blocks that has rows; what it returns are the uses that the next one
-    finds. uses: those of the first, Uses or LaneUses."""
+    finds. uses: those of the first, Uses or LaneUses. Returns those after the last."""
     if isinstance(blocks, OneBlock):
-        run(blocks.work, uses)
-    elif isinstance(blocks, EveryNthBlock):
-        run_every_nth(blocks.grid, run, as_traced(uses))
-    else:
-        run_taken(blocks.grid, blocks.queue, blocks.ask, run, as_traced(uses))
+        return run(blocks.work, uses)
+    if isinstance(blocks, EveryNthBlock):
+        return run_every_nth(blocks.grid, run, as_traced(uses))
+    return run_taken(blocks.grid, blocks.queue, blocks.ask, run, as_traced(uses))
 
 
 @cute.jit
-def run_every_nth(grid: Grid, run: Callable[[Work, Any], Any], uses: Any) -> None:
-    first, num_ctas = cute.arch.block_idx()[0], cute.arch.grid_dim()[0]
-    for block_idx in cutlass.range(first, grid.num_blocks, num_ctas, unroll=1):
+def run_every_nth(grid: Grid, run: Callable[[Work, Any], Any], uses: Any) -> Any:
+    stride = cute.arch.grid_dim()[0] // grid.config.num_pair_ctas
+    for block_idx in cutlass.range(grid.first_block, grid.num_blocks, stride, unroll=1):
         work = grid.work(block_idx)
         if work.exists(grid.config):
             uses = run(work, uses)
+    return uses
 
 
 @cute.jit
 def run_taken(
     grid: Grid, queue: BlockQueue, ask: Callable[[Int32], None], run: Callable[[Work, Any], Any], uses: Any
-) -> None:
-    block_idx, num_blocks = Int32(cute.arch.block_idx()[0]), Int32(0)
+) -> Any:
+    block_idx, num_blocks = Int32(grid.first_block), Int32(0)
     while block_idx >= 0:
         ask(num_blocks)
         if block_idx < grid.num_blocks:
@@ -177,6 +189,7 @@ def run_taken(
                 uses = run(work, uses)
         block_idx = next_of(queue, num_blocks)
         num_blocks += 1
+    return uses
 
 
 def next_of(queue: BlockQueue, num_blocks: Int32) -> Int32:

@@ -3,6 +3,8 @@
 
 Called by: kernel.py (device code reads it at trace time); unit tests on a CPU (no CuTe DSL here).
 Limits: D and Dv multiples of 32 up to what shared and tensor memory hold; two query tiles of 128 rows a CTA.
+Of two CTAs that share MMAs each has half of an MMA's rows, half of the keys of each K tile and half of the columns of
+each V tile.
 """
 
 from __future__ import annotations
@@ -15,6 +17,7 @@ from opdeck.core import dtypes
 from opdeck.core.kernels.tmem import Alias, TmemMap
 from opdeck.core.kernels.topology import (
     MBARRIER_BYTES,
+    ClusterShape,
     Edge,
     EdgeKind,
     Role,
@@ -41,6 +44,7 @@ class Schedule(enum.Enum):
     INDIVIDUAL = "individual"  # one, and as many CTAs as blocks
     PERSISTENT = "persistent"  # as many CTAs as SMs; each takes every n-th block, the longest first
     DYNAMIC = "dynamic"  # as many CTAs as blocks; each that runs takes blocks of those that have not begun
+    PAIR = "pair"  # as PERSISTENT, but two CTAs that share each MMA take a block of twice the rows
 
 
 @dataclass(frozen=True)
@@ -89,9 +93,33 @@ class Config:
         return cls(elem_bits=elem_bits, out_bits=out_bits, **tuning)
 
     @property
+    def is_persistent(self) -> bool:
+        """Whether CTAs, no more than SMs, take every n-th block."""
+        return self.schedule in (Schedule.PERSISTENT, Schedule.PAIR)
+
+    @property
+    def num_pair_ctas(self) -> int:
+        """CTAs that share each MMA."""
+        return 2 if self.schedule is Schedule.PAIR else 1
+
+    @property
+    def cluster(self) -> ClusterShape:
+        return ClusterShape(self.num_pair_ctas, 1, self.num_pair_ctas)
+
+    @property
+    def mma_m(self) -> int:
+        """Query rows of an MMA: a tile of each CTA that shares it."""
+        return self.num_pair_ctas * self.tile_m
+
+    @property
     def block_m(self) -> int:
-        """Query rows of a CTA."""
-        return NUM_Q_TILES * self.tile_m
+        """Query rows of the CTAs that share MMAs."""
+        return NUM_Q_TILES * self.mma_m
+
+    @property
+    def may_cut_v(self) -> bool:
+        """Whether V tiles may end beyond a sequence. Of such a tile each CTA of a pair would have to clear its half."""
+        return self.num_pair_ctas == 1
 
     @property
     def score_tensor_parts(self) -> int:
@@ -122,7 +150,9 @@ class Config:
 
     @property
     def topology(self) -> Topology:
-        """Edges with NUM_Q_TILES stages use stage t for query tile t; "k", "v" and "out" are rings."""
+        """Edges with NUM_Q_TILES stages use stage t for query tile t; "k", "v" and "out" are rings. Bytes of "q", "k"
+        and "v" are those of all CTAs that share MMAs."""
+        q_bytes = self.num_pair_ctas * self.q_tile_bytes
         score_tensor_edges = (
             # By the store warp, which has nothing to do until O is there.
             Edge(
@@ -138,14 +168,16 @@ class Config:
             # Taken for each block before Q of it comes; freed once its O is stored from there.
             Edge("q_buffers", "load", "store", EdgeKind.ASYNC, 1),
         )
+        cut_v_edges = (
+            # The V tile that the end of a sequence cuts, on its way to its stage of "v": the tail role fills that.
+            Edge("cut_v", "load", "tail", EdgeKind.TMA_ASYNC, 1, stage_bytes=self.v_tile_bytes),
+        )
         return Topology(
             self.roles,
             (
-                Edge("q", "load", "mma", EdgeKind.TMA_UMMA, NUM_Q_TILES, stage_bytes=self.q_tile_bytes),
+                Edge("q", "load", "mma", EdgeKind.TMA_UMMA, NUM_Q_TILES, stage_bytes=q_bytes),
                 Edge("k", "load", "mma", EdgeKind.TMA_UMMA, self.k_stages, stage_bytes=self.k_tile_bytes),
                 Edge("v", "load", "mma", EdgeKind.TMA_UMMA, self.v_stages, stage_bytes=self.v_tile_bytes),
-                # The V tile that the end of a sequence cuts, on its way to its stage of "v": the tail role fills that.
-                Edge("cut_v", "load", "tail", EdgeKind.TMA_ASYNC, 1, stage_bytes=self.v_tile_bytes),
                 # Filled with S; freed by leaving the first p_head_elems columns of P in its place.
                 Edge("scores", "mma", "softmax", EdgeKind.UMMA_ASYNC, NUM_Q_TILES),
                 # The other columns of P. Its turns are those of "scores", so nobody waits for it to be free.
@@ -157,9 +189,11 @@ class Config:
                 # Filled with O after each P V; freed before each, once O is on the scale of its P.
                 Edge("o", "mma", "correction", EdgeKind.UMMA_ASYNC, NUM_Q_TILES),
                 Edge("out", "correction", "store", EdgeKind.ASYNC, self.o_stages),
+                *(cut_v_edges if self.may_cut_v else ()),
                 *(score_tensor_edges if self.score_tensor_bytes else ()),
                 *(q_buffers_edges if self.reloads_over_o else ()),
             ),
+            self.cluster,
         )
 
     @property
@@ -225,8 +259,8 @@ class Config:
         """Bytes of each shared-memory buffer."""
         return {
             "q_and_o": max(NUM_Q_TILES * self.q_slot_bytes, self.o_offset_bytes + self.o_stages * self.o_slot_bytes),
-            "k": self.k_stages * self.k_tile_bytes,
-            "v": self.v_stages * self.v_tile_bytes,
+            "k": self.k_stages * self.k_tile_bytes // self.num_pair_ctas,
+            "v": self.v_stages * self.v_tile_bytes // self.num_pair_ctas,
             "score_tensor": self.score_tensor_stages * self.score_tensor_stage_bytes,
             "factors": NUM_Q_TILES * self.tile_m * 4,
             "row_sums": NUM_Q_TILES * self.tile_m * 4,

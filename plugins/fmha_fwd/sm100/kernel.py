@@ -16,13 +16,13 @@ from typing import Any
 
 import cutlass
 import cutlass.cute as cute
-from cutlass import Float32, Int32, Int64, Uint8, pipeline
+from cutlass import Float32, Int32, Int64, Uint8
 from cutlass.utils import SmemAllocator
 
 from opdeck.core.fusion import Residual
-from opdeck.core.fusion.intmath import ceil_div, min_
+from opdeck.core.fusion.intmath import ceil_div, max_, min_
 from opdeck.core.kernels import schedule
-from opdeck.core.kernels.pipelines import make_pipelines, tmem_after_wait, tmem_before_signal
+from opdeck.core.kernels.pipelines import cluster_barrier, make_pipelines, tmem_after_wait, tmem_before_signal
 from opdeck.core.kernels.tmem_tile import tmem_tensor
 from opdeck.core.kernels.topology import MBARRIER_BYTES
 from opdeck.core.variant import Variant
@@ -34,12 +34,13 @@ from opdeck.plugins.fmha_fwd.sm100.blocks import (
     Sizes,
     TakenBlocks,
     for_each_block,
+    pair_idx,
 )
 from opdeck.plugins.fmha_fwd.sm100.config import NUM_Q_TILES, Config, Schedule
 from opdeck.plugins.fmha_fwd.sm100.correction import CorrectionPort, CorrectionRole
-from opdeck.plugins.fmha_fwd.sm100.load import LoadPort, LoadRole, TmaTile
+from opdeck.plugins.fmha_fwd.sm100.load import LoadPort, LoadRole, TmaTile, wait_for_commits
 from opdeck.plugins.fmha_fwd.sm100.mma import MmaPort, MmaRole
-from opdeck.plugins.fmha_fwd.sm100.operands import Elements, Mmas, TensorMaps, make_mmas, make_tensor_maps
+from opdeck.plugins.fmha_fwd.sm100.operands import Elements, Mmas, TensorMaps, make_mmas, make_tensor_maps, o_tiler
 from opdeck.plugins.fmha_fwd.sm100.order import OrderedSequences, make_sorter
 from opdeck.plugins.fmha_fwd.sm100.scales import ElementScales, Scales
 from opdeck.plugins.fmha_fwd.sm100.score_tensor import (
@@ -59,7 +60,6 @@ from opdeck.plugins.fmha_fwd.sm100.work import LaneUses, Uses, Work
 from opdeck.plugins.fmha_fwd.variants import LENGTHS, SCALES
 
 SMEM_ALIGN_BYTES = 1024
-CORRECTION_BARRIER_ID = 1
 
 
 def make(variant: Variant) -> Callable[..., None]:
@@ -86,21 +86,23 @@ def make(variant: Variant) -> Callable[..., None]:
         *leaves, stream = others[len(SCALES) + 1 :]
         if cutlass.const_expr(variant.workspace):
             sequences = OrderedSequences.of(sequences, q.shape[0], leaves.pop())
-        maps = make_tensor_maps(make_mmas(config, fmha.elements), q, k, v, o)
+        maps = make_tensor_maps(config, make_mmas(config, fmha.elements), q, k, v, o)
         maps = replace(maps, score_tensors=fmha.score_tensor_maps(leaves))
         num_k_rows = sequences.num_k_rows(k.shape[1])
         num_lists, num_q_blocks = sequences.block_lists(q.shape[0], q.shape[1], config.block_m)
         scales = Scales.of(fmha.fusion, softmax_scale, element_scales)
         num_rows = num_lists * Int32(q.shape[2]) * config.v_blocks
         scalars = Scalars(scales, num_k_rows, num_lists, num_q_blocks, fmha.section_heads(q, k, num_k_rows, num_rows))
-        num_ctas = num_q_blocks * num_rows
-        if cutlass.const_expr(config.schedule is Schedule.PERSISTENT):
-            num_ctas = min_(num_ctas, max_ctas)
+        pair = config.num_pair_ctas
+        num_pairs = num_q_blocks * num_rows
+        if cutlass.const_expr(config.is_persistent):
+            num_pairs = min_(num_pairs, max_(max_ctas // pair, 1))
         if cutlass.const_expr(variant.workspace):
             sort_sequences(sequences, Int32(q.shape[1]), num_k_rows, leaves, stream)
         kernel(maps, Outputs(o, lse), sequences, scalars, leaves).launch(
-            grid=(num_ctas, 1, 1),
+            grid=(num_pairs * pair, 1, 1),
             block=(config.roles.num_threads, 1, 1),
+            cluster=(pair, 1, 1) if pair > 1 else None,
             stream=stream,
             min_blocks_per_mp=1,
         )
@@ -196,12 +198,12 @@ class FmhaForward:
         grid = Grid(self.config, sequences, sizes)
         fusion = self.fusion.with_leaves(leaves)
         operands = Operands(maps, outputs, scalars.scales, fusion, scalars.num_k_rows, sequences)
-        if cutlass.const_expr(self.config.schedule is Schedule.PERSISTENT):
+        if cutlass.const_expr(self.config.is_persistent):
             self.run_roles(operands, EveryNthBlock(grid))
         elif cutlass.const_expr(self.config.schedule is Schedule.DYNAMIC):
             self.run_roles(operands, grid)
         else:
-            work = grid.work(cute.arch.block_idx()[0])
+            work = grid.work(grid.first_block)
             if work.exists(self.config):
                 self.run_roles(operands, OneBlock(work))
 
@@ -222,10 +224,10 @@ class FmhaForward:
                 BlockQueue.init(queue)
             blocks, asking = TakenBlocks(blocks, queue), TakenBlocks(blocks, queue, queue.ask)
         if warp_idx == roles["correction"].first_warp:
-            cute.arch.alloc_tmem(config.tmem.alloc_cols, storage.tmem_base.ptr)
+            cute.arch.alloc_tmem(config.tmem.alloc_cols, storage.tmem_base.ptr, is_two_cta=config.num_pair_ctas == 2)
         cute.arch.mbarrier_init_fence()
         tmem_before_signal()
-        cute.arch.sync_threads()
+        cluster_barrier(config.cluster)
         tmem_after_wait()
         tmem_base = cute.arch.retrieve_tmem_ptr(Float32, 16, storage.tmem_base.ptr)
         score_tensors = tuple(
@@ -240,17 +242,26 @@ class FmhaForward:
         elif warp_idx < roles["correction"].end_warp:
             cute.arch.setmaxregister_decrease(config.correction_regs)
             for_each_block(blocks, partial(self.run_correction, cta, operands), Uses())
-            self.free_tmem(cta)
         else:
             cute.arch.setmaxregister_decrease(config.other_regs)
-            if warp_idx == roles["mma"].first_warp:
+            if warp_idx == roles["mma"].first_warp and pair_idx(config) == 0:
                 for_each_block(blocks, partial(self.run_mma, cta, operands), Uses())
             if warp_idx == roles["load"].first_warp:
-                for_each_block(blocks, partial(self.run_load, cta, operands), Uses())
+                uses = for_each_block(blocks, partial(self.run_load, cta, operands), Uses())
+                if cutlass.const_expr(config.num_pair_ctas > 1):
+                    wait_for_commits(config, edges, uses)
             if warp_idx == roles["store"].first_warp:
                 for_each_block(blocks, partial(self.run_store, cta, operands), Uses())
             if warp_idx == roles["tail"].first_warp:
                 for_each_block(asking, partial(self.run_tail, cta, operands), Uses())
+
+        # Nobody leaves while others may still signal its barriers, or read its shared or tensor memory.
+        tmem_before_signal()
+        cluster_barrier(config.cluster)
+        tmem_after_wait()
+        if warp_idx == roles["correction"].first_warp:
+            cute.arch.relinquish_tmem_alloc_permit(is_two_cta=config.num_pair_ctas == 2)
+            cute.arch.dealloc_tmem(tmem_base, config.tmem.alloc_cols, is_two_cta=config.num_pair_ctas == 2)
 
     def run_mma(self, cta: Cta, operands: Operands, work: Work, uses: Uses) -> Uses:
         return MmaRole(self.config, self.mma_port(cta), operands.fusion_of(work)).run(work, uses)
@@ -267,6 +278,8 @@ class FmhaForward:
         return next_uses
 
     def run_tail(self, cta: Cta, operands: Operands, work: Work, uses: Uses) -> Uses:
+        if not self.config.may_cut_v:
+            return uses
         _, _, smem_v = self.load_buffers(cta)
         cut_tile = work.cut_tile(self.config, operands.num_k_rows)
         port = TailPort(smem_v, cta.edges["v"], cta.edges["cut_v"], cut_tile)
@@ -294,7 +307,7 @@ class FmhaForward:
     def load_port(self, cta: Cta, operands: Operands, work: Work) -> LoadPort:
         maps, mmas, q_begin, k_begin = operands.maps, cta.mmas, work.q_rows.begin, work.k_rows.begin
         smem_q, smem_k, smem_v = self.load_buffers(cta)
-        qk, pv = mmas.qk.get_slice(0), mmas.pv.get_slice(0)
+        qk, pv = mmas.qk.get_slice(work.pair_idx), mmas.pv.get_slice(work.pair_idx)
         (m, n, d_qk), d_v = mmas.qk_tiler, mmas.pv_tiler[1]
         q, k = (cute.domain_offset((begin, 0, 0, 0), x) for begin, x in ((q_begin, maps.q), (k_begin, maps.k)))
         v = cute.domain_offset((0, k_begin, 0, 0), maps.v)
@@ -305,7 +318,7 @@ class FmhaForward:
             q_edge=cta.edges["q"],
             k_edge=cta.edges["k"],
             v_edge=cta.edges["v"],
-            cut_v_edge=cta.edges["cut_v"],
+            cut_v_edge=cta.edges.get("cut_v"),
             q_buffers_edge=cta.edges.get("q_buffers"),
             cut_tile=work.cut_tile(self.config, operands.num_k_rows),
             k_tile=partial(operands.sequences.k_tile, tiles_per_page=maps.k.shape[0] // n),
@@ -343,7 +356,7 @@ class FmhaForward:
     def store_port(self, cta: Cta, operands: Operands, work: Work) -> StorePort:
         maps = operands.maps
         o = cute.domain_offset((work.q_rows.begin, 0, 0, 0), maps.o)
-        tiles = cute.flat_divide(o, cta.mmas.pv_tiler[:2])
+        tiles = cute.flat_divide(o, o_tiler(self.config))
         return StorePort(
             maps.o_atom,
             tiles,
@@ -393,17 +406,6 @@ class FmhaForward:
         )
         role = CorrectionRole(config, port, operands.fusion_of(work), self.elements.out)
         return role.run(work, operands.scales.of_output(work), uses)
-
-    @cute.jit
-    def free_tmem(self, cta: Cta) -> None:
-        """By the correction, which is the last to read tensor memory."""
-        config, role = self.config, self.config.roles["correction"]
-        tmem_before_signal()
-        pipeline.arrive_and_wait(CORRECTION_BARRIER_ID, role.num_threads)
-        tmem_after_wait()
-        if cute.arch.make_warp_uniform(cute.arch.warp_idx()) == role.first_warp:
-            cute.arch.relinquish_tmem_alloc_permit()
-            cute.arch.dealloc_tmem(cta.tmem_base, config.tmem.alloc_cols)
 
     def row_values(self, buffer: Any) -> cute.Tensor:
         """(128, 2 tiles) f32: one a row of each query tile."""

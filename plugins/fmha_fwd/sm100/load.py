@@ -10,7 +10,7 @@ Where the O of a CTA's last block is stored from the buffers of Q, the load warp
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -44,6 +44,7 @@ class LoadPort:
     k_edge: Any
     v_edge: Any
     cut_v_edge: Any
+    """None where no V tile is ever cut."""
     q_buffers_edge: Any
     """None where O is not stored from the buffers that Q of the next block comes to."""
     cut_tile: Int32
@@ -109,7 +110,7 @@ class LoadRole:
 
     @cute.jit
     def load_q(self, work: Work, tile_idx: int, use: Int32) -> None:
-        source = self.port.q.gmem[None, None, None, work.q_tile(tile_idx), 0, work.head, work.q_rows.batch]
+        source = self.port.q.gmem[None, None, None, work.mma_tile(tile_idx), 0, work.head, work.q_rows.batch]
         slot = lane_slot(tile_idx, use).producer
         self.copy(self.port.q, source, self.port.q_edge, slot)
 
@@ -125,9 +126,11 @@ class LoadRole:
         batch, in_batch = self.place(work, tile)
         source = self.port.v.gmem[None, None, None, work.v_block, in_batch, work.kv_head, batch]
         slot = ring_slot(self.config.v_stages, use).producer
-        if tile == self.port.cut_tile:
-            # Waits for the stage without promising bytes to its barrier: they arrive at that of "cut_v".
-            self.port.v_edge.sync_object_empty.wait(slot.index, slot.phase)
+        if cutlass.const_expr(self.port.cut_v_edge is None):
+            self.copy(self.port.v, source, self.port.v_edge, slot)
+        elif tile == self.port.cut_tile:
+            # Promises no bytes to the stage's barrier: they arrive at that of "cut_v".
+            wait_until_free(self.port.v_edge, slot)
             cut_slot = lane_slot(0, cut_use).producer
             self.port.cut_v_edge.producer_acquire(cut_slot)
             copy_tile(self.port.v, source, slot.index, self.port.cut_v_edge.producer_get_barrier(cut_slot))
@@ -138,6 +141,20 @@ class LoadRole:
     def copy(self, operand: TmaTile, source: cute.Tensor, edge: Any, slot: Slot) -> None:
         edge.producer_acquire(slot)
         copy_tile(operand, source, slot.index, edge.producer_get_barrier(slot))
+
+
+def wait_until_free(edge: Any, slot: Slot) -> None:
+    """Waits for a stage without using it."""
+    edge.sync_object_empty.wait(slot.index, slot.phase)
+
+
+def wait_for_commits(config: Config, edges: Mapping[str, Any], uses: Uses) -> None:
+    """Behind the last block: until all has arrived that another CTA's mma warp commits to the barriers of this one."""
+    for name, num_stages in (("k", config.k_stages), ("v", config.v_stages)):
+        for stage_idx in range(num_stages):
+            wait_until_free(edges[name], ring_slot(num_stages, uses.kv + stage_idx).producer)
+    for tile_idx, lane in enumerate((uses.first, uses.second)):
+        wait_until_free(edges["q"], lane_slot(tile_idx, lane.visiting).producer)
 
 
 @cute.jit

@@ -19,11 +19,10 @@ from cutlass.cute.nvgpu import OperandMajorMode, cpasync, tcgen05
 from cutlass.utils import blackwell_helpers as sm100_utils
 
 from opdeck.core.fusion.intmath import max_
+from opdeck.core.kernels.pipelines import cluster_layout
 from opdeck.core.variant import Variant
 from opdeck.plugins.fmha_fwd.sm100.config import NUM_Q_TILES, Config
 
-CTA_GROUP = tcgen05.CtaGroup.ONE
-NO_CLUSTER = (1, 1, 1, 1)
 ELEMENTS = {
     "fp16": cutlass.Float16,
     "bf16": cutlass.BFloat16,
@@ -64,12 +63,13 @@ class Elements:
 
 def make_mmas(config: Config, elements: Elements) -> Mmas:
     dtype = elements.qkv
-    qk_tiler = (config.tile_m, config.tile_n, config.d_qk)
-    pv_tiler = (config.tile_m, config.d_v, config.tile_n)
+    qk_tiler = (config.mma_m, config.tile_n, config.d_qk)
+    pv_tiler = (config.mma_m, config.d_v, config.tile_n)
     k_major, mn_major = OperandMajorMode.K, OperandMajorMode.MN
-    qk = sm100_utils.make_trivial_tiled_mma(dtype, dtype, k_major, k_major, Float32, CTA_GROUP, qk_tiler[:2])
+    group = cta_group(config)
+    qk = sm100_utils.make_trivial_tiled_mma(dtype, dtype, k_major, k_major, Float32, group, qk_tiler[:2])
     pv = sm100_utils.make_trivial_tiled_mma(
-        elements.p, dtype, k_major, mn_major, Float32, CTA_GROUP, pv_tiler[:2], tcgen05.OperandSource.TMEM
+        elements.p, dtype, k_major, mn_major, Float32, group, pv_tiler[:2], tcgen05.OperandSource.TMEM
     )
     return Mmas(
         qk=qk,
@@ -83,12 +83,21 @@ def make_mmas(config: Config, elements: Elements) -> Mmas:
         v_layout=sm100_utils.make_smem_layout_b(pv, pv_tiler, dtype, config.v_stages),
         p_layout=sm100_utils.make_smem_layout_a(pv, pv_tiler, elements.p, 1),
         o_layout=_in_slots(
-            sm100_utils.make_smem_layout_epi(elements.out, utils.LayoutEnum.ROW_MAJOR, pv_tiler[:2], 1),
+            sm100_utils.make_smem_layout_epi(elements.out, utils.LayoutEnum.ROW_MAJOR, o_tiler(config), 1),
             config.o_stages,
             config.o_slot_bytes,
             elements.out,
         ),
     )
+
+
+def cta_group(config: Config) -> Any:
+    return tcgen05.CtaGroup.ONE if config.num_pair_ctas == 1 else tcgen05.CtaGroup.TWO
+
+
+def o_tiler(config: Config) -> tuple[int, int]:
+    """Rows and columns of O that a CTA stores at once."""
+    return config.tile_m, config.d_v
 
 
 def _in_slots(one_tile: Any, num_slots: int, slot_bytes: int, dtype: Any) -> Any:
@@ -115,24 +124,27 @@ class TensorMaps:
     """ScoreTensorMap of the score function that has a tensor, if there is one."""
 
 
-def make_tensor_maps(mmas: Mmas, q: cute.Tensor, k: cute.Tensor, v: cute.Tensor, o: cute.Tensor) -> TensorMaps:
+def make_tensor_maps(
+    config: Config, mmas: Mmas, q: cute.Tensor, k: cute.Tensor, v: cute.Tensor, o: cute.Tensor
+) -> TensorMaps:
     """Tensor maps of (B, S, H, D) tensors."""
-    load, store = cpasync.CopyBulkTensorTileG2SOp(CTA_GROUP), cpasync.CopyBulkTensorTileS2GOp()
+    load, store = cpasync.CopyBulkTensorTileG2SOp(cta_group(config)), cpasync.CopyBulkTensorTileS2GOp()
+    cluster = cluster_layout(config.cluster).shape
 
     def one_stage(layout: Any) -> Any:
         return cute.select(layout, mode=[0, 1, 2])
 
     q_atom, q_map = cute.nvgpu.make_tiled_tma_atom_A(
-        load, row_major(q), one_stage(mmas.q_layout), mmas.qk_tiler, mmas.qk, NO_CLUSTER
+        load, row_major(q), one_stage(mmas.q_layout), mmas.qk_tiler, mmas.qk, cluster
     )
     k_atom, k_map = cute.nvgpu.make_tiled_tma_atom_B(
-        load, row_major(k), one_stage(mmas.k_layout), mmas.qk_tiler, mmas.qk, NO_CLUSTER
+        load, row_major(k), one_stage(mmas.k_layout), mmas.qk_tiler, mmas.qk, cluster
     )
     v_atom, v_map = cute.nvgpu.make_tiled_tma_atom_B(
-        load, col_major(v), one_stage(mmas.v_layout), mmas.pv_tiler, mmas.pv, NO_CLUSTER
+        load, col_major(v), one_stage(mmas.v_layout), mmas.pv_tiler, mmas.pv, cluster
     )
     o_atom, o_map = cpasync.make_tiled_tma_atom(
-        store, row_major(o), cute.select(mmas.o_layout, mode=[0, 1]), mmas.pv_tiler[:2]
+        store, row_major(o), cute.select(mmas.o_layout, mode=[0, 1]), o_tiler(config)
     )
     return TensorMaps(q_atom, q_map, k_atom, k_map, v_atom, v_map, o_atom, o_map)
 

@@ -89,8 +89,9 @@ class Uses:
 
 @dataclass(frozen=True)
 class Work:
-    """Coordinates of a block. `q_block` counts blocks of 2 x 128 query rows of sequence `seq`, `v_block` blocks of
-    columns of V and O; q_rows and k_rows are those of the sequence in Q, O and LSE, and in K and V."""
+    """Coordinates of a block. `q_block` counts blocks of 2 x 128 query rows of sequence `seq`, or of 2 x 256 where two
+    CTAs share MMAs, of which this one is `pair_idx`; `v_block` blocks of columns of V and O; q_rows and k_rows are
+    those of the sequence in Q, O and LSE, and in K and V."""
 
     q_block: Any
     head: Any
@@ -99,6 +100,8 @@ class Work:
     seq: Any
     q_rows: Rows
     k_rows: Rows
+    num_pair_ctas: int = 1
+    pair_idx: Any = 0
 
     @property
     def sq(self) -> Any:
@@ -114,19 +117,25 @@ class Work:
 
     def cut_tile(self, config: Config, num_k_rows: Any) -> Any:
         """The K tile that ends beyond the sequence, in rows that K and V have; -1 when there is none."""
+        if not config.may_cut_v:
+            return -1
         tile = floor_div(self.sk, config.tile_n)
         ends_inside = (self.k_rows.begin + self.sk < num_k_rows) * 1
         is_cut = (tile * config.tile_n < self.sk) * ends_inside
         return (tile + 1) * is_cut - 1
 
-    def q_tile(self, tile_idx: Any) -> Any:
-        """Index along Sq of query tile `tile_idx` (0 or 1) of this block."""
+    def mma_tile(self, tile_idx: Any) -> Any:
+        """Index along Sq, in rows of an MMA, of query tile `tile_idx` (0 or 1) of this block."""
         return self.q_block * NUM_Q_TILES + tile_idx
 
+    def q_tile(self, tile_idx: Any) -> Any:
+        """The same of this CTA's part, in rows of a tile."""
+        return self.mma_tile(tile_idx) * self.num_pair_ctas + self.pair_idx
+
     def tile_range(self, fusion: Any, config: Config, tile_idx: Any) -> TileRange:
-        """K tiles of query tile `tile_idx`; a tile that starts past Sq gets none."""
+        """K tiles of query tile `tile_idx`; one whose MMA starts past Sq gets none, in both CTAs of a pair alike."""
         q_tile = self.q_tile(tile_idx)
-        exists = (q_tile * config.tile_m < self.sq) * 1
+        exists = (self.mma_tile(tile_idx) * config.mma_m < self.sq) * 1
         bounds = fusion.tile_ranges(q_tile, (config.tile_m, config.tile_n), self.sq, self.sk)
         return TileRange(*(bound * exists for bound in bounds))
 
