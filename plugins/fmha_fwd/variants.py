@@ -22,6 +22,7 @@ from opdeck.core.fusion import (
     Leaf,
     LeafKind,
     Mask,
+    Residual,
     Score,
     TensorScore,
 )
@@ -42,6 +43,26 @@ Types = tuple[str, str]
 
 
 @dataclass(frozen=True)
+class _Preference:
+    """The rules of Variant.prefer of a kernel's rows: of those without a mask, whose blocks are alike long, and of the
+    others; none of those with a user's function of scores, which may need registers that such a kernel lacks."""
+
+    unmasked: tuple[Rule, ...] = ()
+    masked: tuple[Rule, ...] = ()
+
+    def rules(self, fusion: Fusion | None) -> tuple[Rule, ...]:
+        if _has_function(fusion):
+            return ()
+        is_masked = isinstance(fusion, AttentionFusion) and not isinstance(fusion.mask, Residual)
+        return self.masked if is_masked else self.unmasked
+
+
+def _has_function(fusion: Fusion | None) -> bool:
+    """Whether it has a user's function of scores."""
+    return isinstance(fusion, AttentionFusion) and any(isinstance(score, ScoreFunction) for score in fusion.scores)
+
+
+@dataclass(frozen=True)
 class Kernel:
     """A kernel source: for which archs, with which types, with which config for each pair of head dims, and which
     fusions it can run.
@@ -50,8 +71,7 @@ class Kernel:
     user's function of scores, which may read tensors for every key; tensor_config: for a score function with a tensor,
     which takes shared memory, by head dims; heavy_config: smaller K tiles, for fusions that take many registers a
     score. default_dims: those of the rows that packs hold unasked, by types. schedule: as ids say it, "" for one block
-    a CTA. prefer: as Variant has it, of rows without a fusion. dims_op: "eq", or "le" where head dims may be smaller
-    than the kernel's, which TMA fills up with zeros.
+    a CTA. dims_op: "eq", or "le" where head dims may be smaller than the kernel's, which TMA fills up with zeros.
     """
 
     factory: str
@@ -67,7 +87,7 @@ class Kernel:
     tensor_config: Mapping[Dims, Mapping[str, int]] = field(default_factory=dict)
     heavy_config: Mapping[str, int] = field(default_factory=dict)
     schedule: str = ""
-    prefer: tuple[Rule, ...] = ()
+    prefer: _Preference = _Preference()
     workspace: tuple[WorkspaceTerm, ...] = ()
     dims_op: RuleOp = "eq"
 
@@ -191,18 +211,21 @@ def _blackwell(arch_name: str, bits: _Bits) -> Kernel:
 
 
 _NO_LENGTHS = tuple(Rule(f"has.{name}", "eq", (0,)) for name in LENGTHS)
-# Blocks of one length, and more of them than SMs: a fixed share of them is as good as any, and a CTA loads the Q of the
-# next while the O of the last is stored. Where lengths differ, the GPU hands the blocks out better.
-_FILLS_THE_GPU = (Rule("q_blocks_of_256", "gt", rhs_field="num_sms"), *_NO_LENGTHS)
+# More blocks than SMs: a CTA that takes several loads the Q of the next while the O of the last is stored, and sets
+# barriers and tensor memory up once. Of blocks of one length a fixed share is as good as any; where lengths differ, the
+# next one goes to whoever is done.
+_MANY_BLOCKS = Rule("q_blocks_of_256", "gt", rhs_field="num_sms")
+_MANY_EQUAL = (_MANY_BLOCKS, *_NO_LENGTHS)
 # Pairs load half as much of K and V. They keep two CTAs in step, by signals from SM to SM, begin and end together, and
 # work on up to 128 rows more than there are. Those are a sixteenth of 2048 queries, and with 2048 keys the loop is long
 # against its ends. Where the softmax takes longer than MMAs and loads, in 8 bits and with head dims up to 64, there is
 # nothing to gain.
 _LONG = tuple(Rule(name, "ge", (2048,)) for name in ("sq", "sk"))
 _LARGE_HEADS = Rule("dqk", "gt", (64,))
-_PREFER: Mapping[str, tuple[Rule, ...]] = {
-    "persistent": _FILLS_THE_GPU,
-    "pair": (*_FILLS_THE_GPU, *_LONG, _LARGE_HEADS),
+_PREFER: Mapping[str, _Preference] = {
+    "persistent": _Preference(unmasked=_MANY_EQUAL),
+    "pair": _Preference(unmasked=(*_MANY_EQUAL, *_LONG, _LARGE_HEADS)),
+    "dynamic": _Preference(unmasked=(_MANY_BLOCKS,), masked=(_MANY_BLOCKS,)),
 }
 
 
@@ -229,7 +252,7 @@ def _scheduled(kernel: Kernel, schedule: str) -> Kernel:
         default_dims={},
         schedule=schedule,
         workspace=_ORDER_WORKSPACE,
-        prefer=_PREFER.get(schedule, ()),
+        prefer=_PREFER[schedule],
     )
 
 
@@ -251,7 +274,7 @@ def _paired(kernel: Kernel) -> Kernel:
         accept=(*kernel.accept, *_NO_LENGTHS),
         fusion_type=NoneType,
         workspace=(),
-        prefer=_PREFER["pair"] if kernel.types == _TYPES_16_BIT else (),
+        prefer=_PREFER["pair"] if kernel.types == _TYPES_16_BIT else _Preference(),
     )
 
 
@@ -310,7 +333,7 @@ def _config(kernel: Kernel, dims: Dims, fusion: Fusion | None) -> dict[str, int 
     config = {"d_qk": dims[0], "d_v": dims[1], **kernel.config_by_dims[dims]}
     if fusion is not None and not isinstance(fusion, Mask):
         config |= kernel.score_config
-    if isinstance(fusion, AttentionFusion) and any(isinstance(score, ScoreFunction) for score in fusion.scores):
+    if _has_function(fusion):
         config |= kernel.function_config
     for leaf in _tensor_leaves(fusion) if fusion is not None else ():
         config |= {**kernel.tensor_config[dims], "score_tensor_bytes": dtypes.dtype(leaf.dtype).bits // 8}
@@ -368,7 +391,7 @@ def _compiled_row(kernel: Kernel, arch_name: str, types: Types, dims: Dims, fusi
         static_dims={"dqk": d_qk, "dv": d_v} if kernel.dims_op == "eq" else {},
         symbol_dtypes={"O": out_dtype},
         in_default_pack=dims in kernel.default_dims.get(types, ()),
-        prefer=kernel.prefer if fusion is None else (),
+        prefer=kernel.prefer.rules(fusion),
         workspace=kernel.workspace,
     )
 

@@ -17,7 +17,18 @@ from opdeck.core import arrays, registry
 from opdeck.core.devices.cpu import CpuDevice
 from opdeck.core.errors import ArgumentError, ArgumentTypeError, Unsupported
 from opdeck.core.family import Family
-from opdeck.core.fusion import Causal, Coords, Int32Leaf, Mask, TensorLeaf, tensor_leaf
+from opdeck.core.fusion import (
+    Causal,
+    Coords,
+    Fusion,
+    Int32Leaf,
+    Mask,
+    Softcap,
+    TensorLeaf,
+    Window,
+    score_mod,
+    tensor_leaf,
+)
 from opdeck.core.operator import Operator
 from opdeck.plugins.fmha_fwd import cases, reference, spec, variants
 from opdeck.plugins.fmha_fwd.cases import Case, Shape, View
@@ -255,20 +266,26 @@ def test_leaves_are_checked(operator: Operator, inputs: cases.Inputs) -> None:
 
 
 @pytest.mark.parametrize(
-    ("batch", "lengths", "schedule"),
-    [(148, (), "individual"), (149, (), "persistent"), (149, ("seqused_k",), "individual")],
+    ("batch", "lengths", "mask", "schedule"),
+    [
+        *((148, lengths, mask, "individual") for lengths in ((), ("seqused_k",)) for mask in (None, Causal())),
+        *((149, (), mask, "persistent") for mask in (None, Softcap(3.0))),
+        *((149, (), mask, "dynamic") for mask in (Causal(), Softcap(3.0) & Causal(), Window(9, 9))),
+        *((149, ("seqused_k",), mask, "dynamic") for mask in (None, Softcap(3.0), Causal())),
+        (149, (), score_mod(lambda score, at: score - at.k), "individual"),
+    ],
+    ids=str,
 )
-def test_more_equal_blocks_than_sms_are_for_persistent_kernels(
-    batch: int, lengths: tuple[str, ...], schedule: str
+def test_kernels_whose_ctas_take_several_blocks_are_for_more_blocks_than_sms(
+    batch: int, lengths: tuple[str, ...], mask: Fusion | None, schedule: str
 ) -> None:
+    """Persistent ones where all are alike long, dynamic ones where a mask or lengths make some longer."""
     attention, q = registry.get("fmha_fwd"), np.zeros((batch, 1, 1, 64), np.float16)
     rows = {name: np.zeros(batch, np.int32) for name in lengths}
-    problem = attention.problem(q, q, q, **rows, device="emulator:sm_100a")
+    problem = attention.problem(q, q, q, mask=mask, **rows, device="emulator:sm_100a")
     assert problem.field_values["q_blocks_of_256"] == batch
     assert problem.field_values["num_sms"] == 148
     assert attention.select(problem).config["schedule"] == schedule
-    causal = attention.problem(q, q, q, **rows, mask=Causal(), device="emulator:sm_100a")
-    assert attention.select(causal).config["schedule"] == "individual"
 
 
 @pytest.mark.parametrize(
