@@ -61,6 +61,8 @@ class Family:
     call: the public signature; turns the user's arguments into a Request, or raises an ArgumentError.
     rows: the variants of given fusions, in priority order. fusions: those that packs hold without anybody asking.
     fusion_type: what may be given beyond these; None when nothing may.
+    check_values: refuses tensors, by their names in the schema, whose values are out of range, with an ArgumentError;
+    asked before each launch where the host can read them. None when any values will do.
     fusion_check: "module:function" that runs a kernel with a fusion and raises when it is wrong; "" when there is none.
     commands: "module:function" by "run" and "explain": the typer commands `opdeck run NAME` and `opdeck explain NAME`.
     """
@@ -70,6 +72,7 @@ class Family:
     rows: Callable[[Sequence[Fusion | None]], tuple[Variant, ...]]
     fusions: tuple[Fusion | None, ...] = (None,)
     fusion_type: type[Fusion] | None = None
+    check_values: Callable[[Mapping[str, TensorView]], None] | None = None
     fusion_check: str = ""
     commands: Mapping[str, str] = field(default_factory=dict)
 

@@ -148,6 +148,8 @@ class Operator:
         call = self._bind(self._family.call(*args, **kwargs), _Where(device, stream, variant))
         self.last_launch = None
         if call.plan.launcher is not None:
+            if self._family.check_values is not None and call.device.memory == "cpu":
+                self._family.check_values(call.args.tensors)
             call.plan.launcher(call.args)
             self.last_launch = LastLaunch(call.plan.variant, call.device)
         else:

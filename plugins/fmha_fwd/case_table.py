@@ -118,7 +118,6 @@ _LENGTHS = (
     (*_packed(1, 1, 64, (76, 34, 146), (1, 1, 1)), (BOTTOM_RIGHT,)),  # most rows see no key
     (*_packed(2, 2, 128, (), (), spare_rows=20), (None,)),
     (*_packed(2, 1, 128, (300, 140), (260, 390), used_q=(257, 0), used_k=(131, 390)), MASKS),
-    (*_packed(2, 1, 64, (128, 256), (128, 256), used_q=(-1, 999), used_k=(999, 130)), (None,)),  # clamped
     (Shape(4, 8, 8, 1, 128, 64), Lengths(used_k=(32, 64, 96, 48)), (None, BOTTOM_RIGHT)),
     (Shape(2, 4, 2, 3, 107, 128), Lengths(used_k=(1, 3)), (None,)),
     (Shape(3, 2, 1, 300, 200, 64), Lengths(used_q=(300, 0, 129), used_k=(0, 200, 129)), MASKS),

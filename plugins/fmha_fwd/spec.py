@@ -196,7 +196,8 @@ def call(
     the rows from cu_seqlens[i] to before cu_seqlens[i + 1], which may be none. Masks count within a sequence.
     seqused_q, seqused_k: (N,) or unpacked (B,) int32: how many rows of each sequence count, the first ones. What the
     others hold, NaN included, reaches no result; those of out and lse are not written. On the arrays' device, as
-    cu_seqlens; their values are not checked.
+    cu_seqlens. Values out of range are errors where the arrays are the host's; on a GPU nobody reads them before the
+    kernel, which takes no rows but those that there are.
     block_table: (N, M) or unpacked (B, M) int32: k and v are then pages, (num_pages, page, Hk, D) and (.., Dv), also
     where q is packed, and the keys of sequence i are the first seqused_k[i] rows of the pages block_table[i, 0],
     block_table[i, 1], ... Entries past the last page in use are not read and may be anything. No cu_seqlens_k then.

@@ -143,6 +143,37 @@ LENGTHS: list[tuple[dict[str, Any], type[OpdeckError], str]] = [
         "block_table: got 1 dims (2,), want 2 dims (num_seqs, max_pages)",
     ),
     (
+        packed(cu_seqlens_q=int32(0, 16, 9)),
+        ArgumentError,
+        "cu_seqlens_q: got 9 behind 16, as the end of sequence 1, want",
+    ),
+    (
+        packed(cu_seqlens_k=int32(0, 9, 25)),
+        ArgumentError,
+        "cu_seqlens_k: got 0 .. 25, want within 0 .. 24, the rows of k",
+    ),
+    (packed(cu_seqlens_q=int32(-1, 9, 16)), ArgumentError, "cu_seqlens_q: got -1 .. 16, want within 0 .. 16, the rows"),
+    (
+        packed(seqused_q=int32(9, 8)),
+        ArgumentError,
+        "seqused_q: got 8 for sequence 1, want 0 .. 7, the rows that it has",
+    ),
+    (
+        {"seqused_k": int32(-1, 8)},
+        ArgumentError,
+        "seqused_k: got -1 for sequence 0, want 0 .. 24, the rows that it has",
+    ),
+    (
+        {"block_table": int32(0, 1, 1, 0).reshape(2, 2), "seqused_k": int32(9, 49)},
+        ArgumentError,
+        "seqused_k: got 49 for sequence 1, want 0 .. 48, the rows that it has",
+    ),
+    (
+        {"block_table": int32(1, -1, 0, 2).reshape(2, 2), "seqused_k": int32(24, 25)},
+        ArgumentError,
+        "block_table: got page 2 at 1 of sequence 1, want less than 2, the pages of k, and at least 0",
+    ),
+    (
         {"page_table": int32(0, 1)},
         ArgumentTypeError,
         "page_table: got an argument that fmha_fwd does not have, want block_table",

@@ -3,14 +3,17 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import ml_dtypes
 import numpy as np
 import pytest
 
 from opdeck.core import dtypes, registry
 from opdeck.core.devices import Device, open_device
+from opdeck.core.operator import Operator
 from opdeck.core.verify import compare
-from opdeck.plugins.fmha_fwd import reference
+from opdeck.plugins.fmha_fwd import plugin, reference
 
 TOLERANCE = dtypes.dtype("bf16").tolerance
 
@@ -60,3 +63,36 @@ def test_rows_whose_offsets_pass_32_bits(device: Device) -> None:
     assert TOLERANCE is not None
     assert compare(out[None], want_o).within(TOLERANCE)
     assert compare(lse[None], want_lse).within(TOLERANCE)
+
+
+@pytest.mark.parametrize("schedule", ["individual", "persistent", "dynamic"])
+@pytest.mark.parametrize(
+    ("lengths", "clamped"),
+    [
+        ({"seqused_q": (-1, 999), "seqused_k": (999, 130)}, {"seqused_q": (0, 300), "seqused_k": (300, 130)}),
+        (
+            {"cu_seqlens_q": (300, 130, 290), "cu_seqlens_k": (0, 70, 999)},
+            {"cu_seqlens_q": (130, 130, 290), "cu_seqlens_k": (0, 70, 300)},
+        ),
+    ],
+    ids=["used", "packed"],
+)
+def test_lengths_that_nobody_checks_lead_nowhere_else(
+    lengths: dict[str, tuple[int, ...]], clamped: dict[str, tuple[int, ...]], schedule: str, device: Device
+) -> None:
+    """As on a GPU, where the host does not read them."""
+    unchecked = Operator(replace(plugin.opdeck_operators()[0], check_values=None))
+    is_packed = "cu_seqlens_q" in lengths
+    q, k, v = (normal(1 if is_packed else 2, 300, 1, 64) for _ in range(3))
+    v = v / 2  # the tolerance is absolute up to 1
+    out = np.full_like(q, np.nan)
+    words = ("fmha_fwd_sm100a_bf16_d64", *({schedule} - {"individual"}), "none")
+    arrays = {name: np.array(values, np.int32) for name, values in lengths.items()}
+    call = (x[0] if is_packed else x for x in (q, k, v))
+    unchecked(*call, **arrays, out=out[0] if is_packed else out, variant="_".join(words), max_ctas=2, device=device)
+    options = {name: np.array(values, np.int32) for name, values in clamped.items()}
+    want, _ = reference.forward(q, k, v, None, 64**-0.5, options)
+    is_used = ~np.isnan(want)
+    assert np.array_equal(np.isnan(out.astype(np.float32)), ~is_used)
+    assert TOLERANCE is not None
+    assert compare(out[is_used], want[is_used]).within(TOLERANCE)
