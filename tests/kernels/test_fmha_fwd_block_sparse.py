@@ -103,18 +103,22 @@ ALL_RUNS = [
 ]
 
 
-def launch(case: Case, fusion: AttentionFusion, device: Device) -> Inputs:
-    operator, inputs = registry.get("fmha_fwd"), cases.make_inputs(case, seed=5)
+def launch(case: Case, fusion: AttentionFusion, device: Device, inputs: Inputs) -> None:
+    operator = registry.get("fmha_fwd")
     call = {**inputs.arguments(), "mask": fusion, "device": device}
     problem = operator.problem(**call)
     accepting = [row for row in operator.variants((problem.fusion,)) if row.accepts(problem)]
     operator(**call, **case.scheduling.arguments(accepting))
-    return inputs
 
 
-def check(case: Case, fusion: AttentionFusion, device: Device) -> None:
+def inputs_of(case: Case) -> Inputs:
+    return cases.make_inputs(case, seed=5)
+
+
+def check(case: Case, fusion: AttentionFusion, device: Device, inputs: Inputs | None = None) -> None:
     """Runs it, compares with the oracle and counts."""
-    inputs = launch(case, fusion, device)
+    inputs = inputs_of(case) if inputs is None else inputs
+    launch(case, fusion, device, inputs)
     want_o, want_lse = reference.forward(inputs.q, inputs.k, inputs.v, fusion, case.shape.d**-0.5, inputs.options)
     is_used = ~np.isnan(want_lse)
     assert np.isnan(inputs.lse[~is_used]).all()
@@ -143,6 +147,19 @@ def test_with_score_functions_and_other_masks() -> None:
     check(case, fusion, open_device("emulator:sm_103a", "random:3", "strict"))
 
 
+def test_pages_that_are_not_in_use_are_not_looked_up() -> None:
+    """Not for listed tiles past a sequence's end either: here the table's other entries are pages of NaN."""
+    row = RUNS["one_list_for_all"]
+    inputs, used_k = inputs_of(row.case), row.case.lengths.used_k
+    assert used_k is not None
+    table, num_pages = inputs.lengths["block_table"], len(inputs.k)
+    num_used = [-(-rows // 128) for rows in used_k]
+    in_use = {int(page) for pages, count in zip(table, num_used, strict=True) for page in pages[:count]}
+    for pages, count in zip(table, num_used, strict=True):
+        pages[count:] = min(set(range(num_pages)) - in_use)
+    check(row.case, row.fusion, open_device(f"emulator:{row.arch}", "random:3", "strict"), inputs)
+
+
 @pytest.mark.parametrize("name", ["packed", "pages", "k_tiles_of_64_in_pages", "persistent"])
 def test_whatever_lists_hold_a_kernel_ends(name: str) -> None:
     """And reads nothing that it may not: neither a page that is not in use, nor beyond a tensor."""
@@ -151,13 +168,15 @@ def test_whatever_lists_hold_a_kernel_ends(name: str) -> None:
     assert isinstance(lists, BlockSparse)
     for low, high in ((-2, 12), (-(1 << 31), (1 << 31) - 1)):
         tiles, ranges = (rng.integers(low, high, array.shape, np.int32) for array in (lists.tiles, lists.ranges))
-        launch(
-            row.case, lists.replace(tiles=tiles, ranges=ranges), open_device(f"emulator:{row.arch}", "lazy", "strict")
-        )
+        device = open_device(f"emulator:{row.arch}", "lazy", "strict")
+        launch(row.case, lists.replace(tiles=tiles, ranges=ranges), device, inputs_of(row.case))
 
 
 def test_lists_of_other_lengths_are_refused() -> None:
     """Where Python knows them: those of packed sequences and used rows are on the device."""
-    case = Case(Shape(1, 2, 1, 200, 300, 64), None, "fp16")
+    case, lists = (
+        Case(Shape(1, 2, 1, 200, 300, 64), None, "fp16"),
+        block_sparse(Window(60, 90), Extent(1, 2, 700, 1000)),
+    )
     with pytest.raises(ArgumentError, match="of 700 queries and 1000 keys, want one for the call's 200 and 300"):
-        launch(case, block_sparse(Window(60, 90), Extent(1, 2, 700, 1000)), open_device("emulator:sm_100a"))
+        launch(case, lists, open_device("emulator:sm_100a"), inputs_of(case))
