@@ -18,7 +18,7 @@ import enum
 import functools
 import re
 import typing
-from collections.abc import Hashable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Annotated, Any, ClassVar, NamedTuple, TypeVar
 
@@ -262,6 +262,11 @@ class Fusion:
             num_wanted = len(values) - len(rest)
             raise ArgumentTypeError(f"leaves of {self.canonical_name}", f"{len(values)} values", f"{num_wanted}")
         return fusion
+
+    def with_arrays(self: FusionT, copy: Callable[[Any], Any]) -> FusionT:
+        """The same fusion with copy(value) in the place of each tensor's value: in another memory, say."""
+        leaves = self.leaves()
+        return self.with_leaves([copy(leaf.value) if leaf.kind is LeafKind.TENSOR else leaf.value for leaf in leaves])
 
     def without_values(self: FusionT) -> FusionT:
         """The same fusion with the kinds of its leaves in the place of their values: what a variant row keeps."""

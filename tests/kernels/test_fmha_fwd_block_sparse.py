@@ -172,6 +172,15 @@ def test_whatever_lists_hold_a_kernel_ends(name: str) -> None:
         launch(row.case, lists.replace(tiles=tiles, ranges=ranges), device, inputs_of(row.case))
 
 
+def test_lists_of_another_library() -> None:
+    torch = pytest.importorskip("torch")
+    row, device = RUNS["packed"], open_device("emulator:sm_100a", "lazy", "strict")
+    (of_numpy, of_torch) = (inputs_of(row.case) for _ in range(2))
+    launch(row.case, row.fusion, device, of_numpy)
+    launch(row.case, row.fusion.with_arrays(torch.from_numpy), device, of_torch)
+    assert of_torch.o.tobytes() == of_numpy.o.tobytes()
+
+
 def test_lists_of_other_lengths_are_refused() -> None:
     """Where Python knows them: those of packed sequences and used rows are on the device."""
     case, lists = (
