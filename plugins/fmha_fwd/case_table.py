@@ -26,8 +26,8 @@ MASKS: tuple[AttentionFusion | None, ...] = (None, BOTTOM_RIGHT, TOP_LEFT)
 # (shape, masks), each for every dtype.
 _EXAMPLE_77 = (
     (Shape(1, 4, 4, 512, 512, 128), (None, TOP_LEFT)),
-    (Shape(2, 4, 4, 256, 256, 64), (None, TOP_LEFT)),
-    (Shape(2, 4, 2, 256, 256, 64), (None, TOP_LEFT)),
+    (Shape(2, 4, 4, 512, 512, 64), (None, TOP_LEFT)),
+    (Shape(2, 4, 2, 512, 512, 64), (None, TOP_LEFT)),
     (Shape(1, 1, 1, 1013, 1024, 128), (BOTTOM_RIGHT,)),
     (Shape(1, 4, 4, 128, 128, 128), MASKS),
     (Shape(1, 4, 4, 17, 257, 128), MASKS),
@@ -42,10 +42,10 @@ _EDGES = (
     (Shape(1, 2, 1, 257, 127, 64), MASKS),  # more queries than keys: bottom_right hides whole rows and tiles
     (Shape(1, 1, 1, 400, 140, 128), (BOTTOM_RIGHT,)),
     (Shape(3, 2, 2, 130, 385, 64), (None, TOP_LEFT)),
-    (Shape(2, 2, 1, 64, 0, 64), (None, BOTTOM_RIGHT)),
+    (Shape(2, 2, 1, 64, 0, 64), (None, BOTTOM_RIGHT)),  # reported: LSE = +inf where there are no keys
     (Shape(2, 2, 1, 0, 64, 128), (None,)),
     (Shape(0, 2, 1, 16, 16, 64), (None,)),
-    (Shape(1, 4, 4, 64, 64, 128), (None,)),
+    (Shape(1, 4, 4, 64, 64, 128), (None,)),  # reported: wrong with fewer keys than a tile
 )
 _VALUES = tuple(
     (Shape(1, 4, 2, 200, 333, d), values, mask)
@@ -101,6 +101,13 @@ _EXAMPLE_77_VARLEN = (
     _packed(4, 2, 64, (177, 366, 479), (257, 0, 766)),
     _packed(4, 4, 64, (1,), (1,)),
 )
+# Rows 10..13 of its MLA forward program, which has the others as they are.
+_EXAMPLE_77_MLA_VARLEN = (
+    _packed(4, 4, 192, (2, 3), (2, 5)),
+    _packed(4, 2, 192, (11, 10), (13, 10)),
+    _packed(4, 4, 192, (177, 766), (257, 845)),
+    _packed(4, 2, 192, (177, 0, 479), (257, 0, 766)),
+)
 # Rows 15..22.
 _EXAMPLE_77_ONE_SEQUENCE = (
     *((TOP_LEFT, sq, sk) for sq, sk in ((128, 128), (17, 257), (17, 25))),
@@ -113,11 +120,12 @@ _LENGTHS = (
     (*_packed(2, 1, 64, (130, 0, 300, 1), (257, 70, 0, 129), spare_rows=9), MASKS),
     (*_packed(1, 1, 64, _MANY, _MANY[::-1]), (None, TOP_LEFT)),
     (*_packed(1, 1, 64, _MOSTLY_EMPTY, _MOSTLY_EMPTY), (BOTTOM_RIGHT,)),
-    (*_packed(1, 1, 64, _LONG, _LONG), (BOTTOM_RIGHT,)),
+    (*_packed(1, 1, 64, _LONG, _LONG), (BOTTOM_RIGHT,)),  # reported: wrong
     (*_packed(1, 1, 64, (1, 1, 1), (76, 34, 146)), (BOTTOM_RIGHT,)),
     (*_packed(1, 1, 64, (76, 34, 146), (1, 1, 1)), (BOTTOM_RIGHT,)),  # most rows see no key
     (*_packed(2, 2, 128, (), (), spare_rows=20), (None,)),
     (*_packed(2, 1, 128, (300, 140), (260, 390), used_q=(257, 0), used_k=(131, 390)), MASKS),
+    # Reported: NaN behind the used keys reaches results.
     (Shape(4, 8, 8, 1, 128, 64), Lengths(used_k=(32, 64, 96, 48)), (None, BOTTOM_RIGHT)),
     (Shape(2, 4, 2, 3, 107, 128), Lengths(used_k=(1, 3)), (None,)),
     (Shape(3, 2, 1, 300, 200, 64), Lengths(used_q=(300, 0, 129), used_k=(0, 200, 129)), MASKS),
@@ -125,7 +133,9 @@ _LENGTHS = (
 
 
 def example_77_varlen() -> Iterator[Case]:
-    """Rows varlen 00..22 of example 77."""
+    """Rows varlen 00..22 of example 77, and its common row of a packed sequence."""
+    shape, lengths = _packed(4, 4, 128, (512,), (512,))
+    yield Case(shape, lengths=lengths)
     for shape, lengths in _EXAMPLE_77_VARLEN:
         yield from (Case(shape, mask, lengths=lengths) for mask in (None, TOP_LEFT))
     for mask, sq, sk in _EXAMPLE_77_ONE_SEQUENCE:
@@ -154,8 +164,8 @@ def head_dim_cases() -> Iterator[Case]:
         shape, lengths = _packed(2, 1, d, (130, 0, 300), (257, 70, 129))
         yield Case(replace(shape, dv=d_v), mask, dtype, values=Values.PEAKED, lengths=lengths)
     yield from (Case(Shape(1, 2, 1, 257, 140, *MLA_DIMS), mask, values=Values.STRUCTURED) for mask in MASKS)
-    for lengths in (Lengths(), Lengths(used_k=(300, 77), page_rows=128)):
-        yield Case(Shape(2, 4, 2, 200, 384, 256), BOTTOM_RIGHT, values=Values.KEY_MEANS, lengths=lengths)
+    for lengths, view in ((Lengths(), View.HEAD_FIRST), (Lengths(used_k=(300, 77), page_rows=128), View.COMPACT)):
+        yield Case(Shape(2, 4, 2, 200, 384, 256), BOTTOM_RIGHT, values=Values.KEY_MEANS, view=view, lengths=lengths)
     shape, lengths = _packed(2, 1, 232, (130, 0, 300), (257, 70, 129))
     yield Case(shape, BOTTOM_RIGHT, values=Values.STRUCTURED, view=View.PADDED, lengths=lengths)
     # Smaller ones than those of kernels: NaN lies behind the rows in memory.
@@ -182,14 +192,20 @@ def fp8_cases() -> Iterator[Case]:
 
 
 def full_cases() -> Iterator[Case]:
-    """The rows of example 77's forward program in fp8, and varlen 00..22 as its MLA forward program has them, with head
+    """The rows of example 77's forward program in each type, those of its MLA forward program, varlen 00..22 with head
     dims of 256, and by the schedules in which CTAs take several blocks, or share them."""
-    yield from (replace(case, dtype="fp8_e4m3") for case in example_77() if case.dtype == "bf16")
-    yield from (replace(case, dtype="fp8_e4m3") for case in example_77_varlen())
-    for case, dtype, (d, d_v) in itertools.product(
-        example_77_varlen(), (*DTYPES, "fp8_e4m3"), (MLA_DIMS, (256, 256), (256, 128))
-    ):
-        yield replace(case, dtype=dtype, shape=replace(case.shape, d=d, dv=d_v))
+    # Reported: wrong where q, k and v are slices of one tensor.
+    yield Case(Shape(1, 16, 1, 2048, 2048, 64), BOTTOM_RIGHT, view=View.PACKED_QKV)
+    fixed = [case for case in example_77() if case.dtype == "bf16"]
+    yield from (replace(case, dtype="fp8_e4m3") for case in fixed)
+    for dtype in (*DTYPES, "fp8_e4m3"):
+        yield from (replace(case, dtype=dtype) for case in example_77_varlen())
+        for case, (d, d_v) in itertools.product(example_77_varlen(), (MLA_DIMS, (256, 256), (256, 128))):
+            yield replace(case, dtype=dtype, shape=replace(case.shape, d=d, dv=d_v))
+        for case in fixed:
+            yield replace(case, dtype=dtype, shape=replace(case.shape, d=MLA_DIMS[0], dv=MLA_DIMS[1]))
+        for (shape, lengths), mask in itertools.product(_EXAMPLE_77_MLA_VARLEN, (None, TOP_LEFT)):
+            yield Case(replace(shape, dv=MLA_DIMS[1]), mask, dtype, lengths=lengths)
     for case, scheduling in itertools.product(
         example_77_varlen(), (Scheduling("persistent", 3), Scheduling("dynamic"))
     ):
@@ -239,7 +255,7 @@ def _paired_types() -> Iterator[Case]:
 
 _PAGED = (
     (Shape(3, 4, 2, 140, 512, 64), Lengths(used_k=(300, 0, 512), page_rows=128), MASKS),
-    (Shape(2, 8, 2, 1, 512, 128), Lengths(used_k=(107, 385), page_rows=256), (None,)),
+    (Shape(2, 32, 8, 1, 512, 128), Lengths(used_k=(107, 385), page_rows=256), (None,)),  # reported, as above
     (Shape(1, 2, 1, 330, 384, 64), Lengths(q=(130, 200, 0), used_k=(260, 0, 70), page_rows=128), (BOTTOM_RIGHT,)),
 )
 

@@ -72,7 +72,9 @@ QStyleOption = Annotated[str | None, typer.Option("--init-style-q", help="The sa
 KStyleOption = Annotated[str | None, typer.Option("--init-style-k", help="The same for k alone.")]
 VStyleOption = Annotated[str | None, typer.Option("--init-style-v", help="The same for v alone.")]
 SeedOption = Annotated[int, typer.Option("--seed", min=0, help="Of the random inputs.")]
-IterationsOption = Annotated[int, typer.Option("--iterations", min=1, help="Launches that are timed.")]
+IterationsOption = Annotated[
+    int, typer.Option("--iterations", min=0, help="Launches that are timed; 0: one that is not.")
+]
 WarmupOption = Annotated[int, typer.Option("--warmup_iterations", min=0, help="Launches before these.")]
 RingOption = Annotated[
     int, typer.Option("--tensor_ring_buffers", min=1, help="Copies of the tensors, which launches take in turn.")
@@ -80,7 +82,7 @@ RingOption = Annotated[
 FilterOption = Annotated[str, typer.Option("--kernel-filter", help="Only variants whose id matches this regex.")]
 PersistentOption = Annotated[bool, typer.Option("--persistent", help="Only variants whose CTAs take several blocks.")]
 SmCountOption = Annotated[
-    int | None, typer.Option("--sm-count", min=1, help="CTAs of these. Default: one for each SM.")
+    int, typer.Option("--sm-count", min=0, help="CTAs of these. Default, and 0: one for each SM.")
 ]
 VerifyOption = Annotated[bool, typer.Option("--verify/--no-verify", help="Compare O and LSE with the float64 oracle.")]
 VerboseOption = Annotated[bool, typer.Option("--verbose", help="Show resources, and why other variants refuse.")]
@@ -141,12 +143,13 @@ class _Launches:
 
 @dataclass(frozen=True)
 class _Run:
-    """What was launched: host inputs, host results (B, S, H, D) and (B, H, S), and the seconds of one launch."""
+    """What was launched: host inputs, host results (B, S, H, D) and (B, H, S), and the seconds of one launch; None when
+    none was timed."""
 
     inputs: Inputs
     o: Array
     lse: Array
-    launch_seconds: float
+    launch_seconds: float | None
 
 
 def run(
@@ -179,7 +182,7 @@ def run(
     tensor_ring_buffers: RingOption = 1,
     kernel_filter: FilterOption = "",
     persistent: PersistentOption = False,
-    sm_count: SmCountOption = None,
+    sm_count: SmCountOption = 0,
     verify: VerifyOption = True,
     profile: ProfileOption = False,
     explore: ExploreOption = None,
@@ -193,7 +196,8 @@ def run(
     styles = (init_style_q or init_style, init_style_k or init_style, init_style_v or init_style)
     inputs = _inputs(case, styles, seed)
     variant = replace(_choose(inputs, fusion, where, _Wanted(kernel_filter, persistent)), fusion=fusion)
-    launches = _Launches(variant, sm_count, warmup_iterations, iterations, tensor_ring_buffers)
+    num_untimed = max(warmup_iterations, int(iterations == 0))
+    launches = _Launches(variant, sm_count or None, num_untimed, iterations, tensor_ring_buffers)
     if verbose:
         _print_refusals(inputs, fusion, where)
     recorder = Recorder(where) if profile else None
@@ -396,7 +400,8 @@ def _launch(inputs: Inputs, where: Device, launches: _Launches) -> _Run:
     o, lse = (np.stack([to_numpy(tensors[name]) for tensors in used]) for name in ("out", "lse"))
     if not all(np.array_equal(array, array[:1].repeat(len(used), axis=0), equal_nan=True) for array in (o, lse)):
         raise OpdeckError(f"{variant.id}: launches on copies of the same tensors gave different results")
-    return _Run(inputs, o[0].reshape(inputs.o.shape), lse[0].reshape(inputs.lse.shape), seconds / launches.timed)
+    launch_seconds = seconds / launches.timed if launches.timed else None
+    return _Run(inputs, o[0].reshape(inputs.o.shape), lse[0].reshape(inputs.lse.shape), launch_seconds)
 
 
 def _outputs(inputs: Inputs, where: Device, launches: _Launches) -> tuple[Array, Array]:
@@ -427,7 +432,8 @@ def _print_launch(done: _Run, variant: Variant, where: Device, case: Case) -> bo
             "TMA bytes": f"{report.tma_load_bytes} in, {report.tma_store_bytes} out",
         }
     whose = "host" if where.memory == "cpu" else "GPU"
-    lines["time a launch"] = f"{done.launch_seconds * 1e3:.3f} ms of the {whose}'s clock"
+    if done.launch_seconds is not None:
+        lines["time a launch"] = f"{done.launch_seconds * 1e3:.3f} ms of the {whose}'s clock"
     for name, text in lines.items():
         print(f"{name:<18}{text}")
     return is_right

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Problems that a grid's y and z, or offsets of 32 bits, could not hold."""
+"""Problems that a grid's y and z, or offsets of 32 bits, could not hold: of such other libraries' users reported."""
 
 from __future__ import annotations
 

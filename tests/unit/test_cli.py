@@ -156,6 +156,13 @@ def test_init_styles() -> None:
     assert abs(commands._fill((4, 64), "r", rng)).max() > 1.5
 
 
+def test_a_launch_need_not_be_timed() -> None:
+    result = run(*SMALL, "--iterations=0")
+    assert result.exit_code == 0, result.output
+    assert "time a launch" not in result.output
+    assert result.output.splitlines()[-1] == "PASS"
+
+
 def test_list_and_explain() -> None:
     listed = CliRunner().invoke(
         command_line(), ["list", "fmha_fwd", "--arch=sm_90a", "--fusion=causal[align=top_left]"]
