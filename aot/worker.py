@@ -22,7 +22,7 @@ from concurrent.futures import Future, ThreadPoolExecutor, as_completed
 from typing import IO, Any
 
 from opdeck.aot.compile import CompileRequest
-from opdeck.core.errors import PackError
+from opdeck.core.errors import ArgumentError, ArgumentTypeError, PackError
 from opdeck.core.fusion import Fusion
 
 _LENGTH = struct.Struct("<Q")
@@ -32,7 +32,8 @@ _NUM_TAIL_CHARS = 4000
 def compile_all(requests: Sequence[CompileRequest], num_jobs: int) -> Iterator[CompileRequest]:
     """Compiles all requests on num_jobs workers and yields each when it is done.
 
-    Raises: PackError for the first that fails; those under way are finished, the rest is left.
+    Raises: PackError for the first that fails, or the ArgumentError of a function in it; those under way are finished,
+    the rest is left.
     """
     num_workers = max(1, min(num_jobs, len(requests)))
     idle: queue.SimpleQueue[_Worker] = queue.SimpleQueue()
@@ -57,6 +58,10 @@ def _compile_on_idle(idle: queue.SimpleQueue[_Worker], request: CompileRequest) 
         worker.compile(request)
     finally:
         idle.put(worker)
+
+
+class _CompilerTraceback(Exception):
+    """Where, in a compiler process, the error came from that it caused."""
 
 
 class _Worker:
@@ -91,11 +96,13 @@ class _Worker:
         message = _pickled(request)
         try:
             _write(self._process.stdin, message)
-            failure = pickle.loads(_read(self._process.stdout))
+            error, text = pickle.loads(_read(self._process.stdout))
         except (BrokenPipeError, EOFError):
             raise PackError(f"{variant_id}: the compiler process died ({self._log_tail()})") from None
-        if failure is not None:
-            raise PackError(f"{variant_id}: {failure}")
+        if error is not None:
+            raise error from _CompilerTraceback(f"{variant_id}:\n{text}")
+        if text:
+            raise PackError(f"{variant_id}: {text}")
 
     def _log_tail(self) -> str:
         self._log.seek(0)
@@ -144,16 +151,28 @@ def serve() -> None:
         _write(replies, pickle.dumps(_failure(message)))
 
 
-def _failure(message: bytes) -> str | None:
+def _failure(message: bytes) -> tuple[ArgumentError | ArgumentTypeError | None, str]:
+    """What is wrong with a user's function, if that is why; the traceback, "" when nothing failed."""
     from opdeck.aot.compile import compile_variant
 
     try:
         compile_variant(pickle.loads(message))
     except PackError as error:
-        return str(error)
+        return None, str(error)
     except BaseException as error:  # the DSL raises SystemExit too
-        return "".join(traceback.format_exception(error))[-_NUM_TAIL_CHARS:]
-    return None
+        for cause in _causes(error):
+            if isinstance(cause, (ArgumentError, ArgumentTypeError)):
+                return cause, "".join(traceback.format_exception(cause))
+        return None, "".join(traceback.format_exception(error))[-_NUM_TAIL_CHARS:]
+    return None, ""
+
+
+def _causes(error: BaseException) -> Iterator[BaseException]:
+    """An error and what it came from: the DSL raises errors of its own on the way."""
+    cause: BaseException | None = error
+    while cause is not None:
+        yield cause
+        cause = cause.__cause__ or cause.__context__
 
 
 def _write(pipe: IO[Any], message: bytes) -> None:

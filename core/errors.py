@@ -7,6 +7,7 @@ Who calls it: every part of opdeck; users catch OpdeckError, or the standard exc
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 
 class OpdeckError(Exception):
@@ -18,14 +19,23 @@ def _describe(argument: str, got: object, want: str, hint: str) -> str:
     return f"{text} ({hint})" if hint else text
 
 
-class ArgumentError(OpdeckError, ValueError):
-    """An argument has a value that is not legal: which argument, what it got, what it wants."""
+class _WrongArgument(OpdeckError):
+    """What is wrong with an argument: which one, what it got, what it wants."""
 
     def __init__(self, argument: str, got: object, want: str, hint: str = "") -> None:
         super().__init__(_describe(argument, got, want, hint))
         self.argument = argument
         self.got = got
         self.want = want
+        self.hint = hint
+
+    def __reduce__(self) -> Any:
+        """Travels from compiler processes, which may have got what does not."""
+        return type(self), (self.argument, str(self.got), self.want, self.hint)
+
+
+class ArgumentError(_WrongArgument, ValueError):
+    """An argument has a value that is not legal: which argument, what it got, what it wants."""
 
     @classmethod
     def from_text(cls, text: str) -> ArgumentError:
@@ -35,14 +45,8 @@ class ArgumentError(OpdeckError, ValueError):
         return cls(argument, got, want)
 
 
-class ArgumentTypeError(OpdeckError, TypeError):
+class ArgumentTypeError(_WrongArgument, TypeError):
     """An argument has a type that is not legal, or is not an argument at all."""
-
-    def __init__(self, argument: str, got: object, want: str, hint: str = "") -> None:
-        super().__init__(_describe(argument, got, want, hint))
-        self.argument = argument
-        self.got = got
-        self.want = want
 
 
 class Unsupported(OpdeckError, NotImplementedError):

@@ -33,16 +33,18 @@ def abs_(x: Any) -> Any:
         return np.abs(x)
     import cutlass
 
-    return cutlass.select_(x < 0.0, -x, x)
+    return cutlass.Float32(cutlass.select_(x < 0.0, -x, x))
 
 
 def select(condition: Any, if_true: Any, if_false: Any) -> Any:
     """if_true where the condition holds, else if_false."""
-    if isinstance(condition, (bool, np.generic, np.ndarray)):
+    if isinstance(condition, bool):
+        return if_true if condition else if_false
+    if isinstance(condition, (np.generic, np.ndarray)):
         return np.where(condition, if_true, if_false)
     import cutlass
 
-    return cutlass.select_(condition, cutlass.Float32(if_true), cutlass.Float32(if_false))
+    return cutlass.Float32(cutlass.select_(condition, cutlass.Float32(if_true), cutlass.Float32(if_false)))
 
 
 def reciprocal(x: Any) -> Any:

@@ -27,9 +27,11 @@ import numpy.typing as npt
 
 from opdeck.core import arrays, dtypes
 from opdeck.core.errors import ArgumentTypeError
+from opdeck.core.fusion import calls
 from opdeck.core.fusion.attention import AttentionFusion, Coords, Mask, Score
 from opdeck.core.fusion.base import (
     FieldKind,
+    FieldSpec,
     Float32Leaf,
     Int32Leaf,
     LeafKind,
@@ -97,7 +99,8 @@ def _taken(function: types.FunctionType, argument: str) -> Iterator[tuple[str, A
             yield name, value
         else:
             want = "None, a bool, int, float, str, module, class or function"
-            raise ArgumentTypeError(f"{argument}'s {name}", type(value).__qualname__, want, "arrays go in aux")
+            hint = f"arrays go in aux; {calls.place(function)} takes it from around it"
+            raise ArgumentTypeError(f"{argument}'s {name}", type(value).__qualname__, want, hint)
 
 
 def _is_importable(value: Any) -> bool:
@@ -142,7 +145,9 @@ def _token(value: Any) -> str:
 
 @functools.cache
 def _version(module_name: str) -> str:
-    """Of the distributions that a module belongs to, else of its sources."""
+    """Of the distributions that a module belongs to, or of Python; else of its sources."""
+    if module_name.partition(".")[0] in sys.stdlib_module_names:
+        return sys.version
     return " ".join(distribution(module_name.partition(".")[0]) or source_hashes(module_name))
 
 
@@ -166,7 +171,12 @@ class _FunctionFusion(AttentionFusion):
         specs = [spec for spec in field_specs(type(self)) if spec.kind is FieldKind.LEAF]
         if any(spec.leaf_kind is LeafKind.TENSOR for spec in specs):
             coords = coords._replace(q=min_(coords.q, coords.sq - 1), k=min_(coords.k, coords.sk - 1))
-        return self.fn.function(*others, coords, *(getattr(self, spec.name) for spec in specs))
+        return calls.call(self.fn.function, *others, coords, *(self._aux(spec) for spec in specs))
+
+    def _aux(self, spec: FieldSpec) -> Any:
+        value = getattr(self, spec.name)
+        name = f"aux[{spec.name.removeprefix('aux')}]"
+        return calls.AuxTensor(value, name) if spec.leaf_kind is LeafKind.TENSOR else value
 
     @functools.cached_property
     def static_key(self) -> tuple[type, Traced, Hashable]:
@@ -183,21 +193,23 @@ class ScoreFunction(_FunctionFusion, Score):
     """Score function fn(score, coords, *aux)."""
 
     name: ClassVar[str] = "score_mod"
+    parameters: ClassVar[tuple[str, ...]] = ("score", "coords")
 
     def score(self, score: Any, coords: Coords) -> Any:
-        return self.call(score, coords)
+        return calls.checked_logit(self.fn.function, self.call(score, coords))
 
     def reference(self, scores: npt.NDArray[np.float64], coords: Coords) -> npt.NDArray[np.float64]:
-        return np.broadcast_to(self.call(scores, coords), scores.shape)  # fn may be constant
+        return np.broadcast_to(self.score(scores, coords), scores.shape)  # fn may be constant
 
 
 class MaskFunction(_FunctionFusion, Mask):
     """Mask fn(coords, *aux)."""
 
     name: ClassVar[str] = "mask_mod"
+    parameters: ClassVar[tuple[str, ...]] = ("coords",)
 
     def visible(self, coords: Coords) -> Any:
-        return self.call(coords) & (coords.k < coords.sk)
+        return calls.checked_truth(self.fn.function, self.call(coords)) & (coords.k < coords.sk)
 
 
 @functools.cache
@@ -239,7 +251,8 @@ def score_mod(fn: Callable[..., Any], aux: Sequence[Any] = ()) -> ScoreFunction:
     fn: a Python function, lambdas and those of a running program included. aux: ints, floats and arrays, the run-time
     arguments of the kernel; fn may index an array, whose last stride must be 1, with any coords. What fn takes from
     around it is compiled in.
-    Raises: ArgumentTypeError naming what of fn or aux has no identity or is no array.
+    Raises: ArgumentTypeError naming what of fn or aux has no identity or is no array, or of what fn is a function.
+    Calls then raise an ArgumentError that names fn, its file and line when fn fails or returns no number.
     """
     return _fusion(ScoreFunction, fn, aux)  # type: ignore[no-any-return]
 
@@ -253,7 +266,9 @@ def mask_mod(fn: Callable[..., Any], aux: Sequence[Any] = ()) -> MaskFunction:
     return _fusion(MaskFunction, fn, aux)  # type: ignore[no-any-return]
 
 
-def _fusion(base: type, fn: Callable[..., Any], aux: Sequence[Any]) -> Any:
+def _fusion(base: type[ScoreFunction | MaskFunction], fn: Callable[..., Any], aux: Sequence[Any]) -> Any:
     if not isinstance(aux, (tuple, list)):
         raise ArgumentTypeError("aux", type(aux).__qualname__, "a tuple of numbers and arrays")
-    return _make(base, Traced(fn), tuple(_aux_spec(value, f"aux[{idx}]") for idx, value in enumerate(aux)), aux)
+    traced = Traced(fn)
+    calls.check_parameters(traced.function, base.parameters, len(aux))
+    return _make(base, traced, tuple(_aux_spec(value, f"aux[{idx}]") for idx, value in enumerate(aux)), aux)

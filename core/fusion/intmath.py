@@ -56,6 +56,11 @@ def ceil_div(a: IntLike, b: int) -> IntLike:
     return floor_div(a + (b - 1), b)
 
 
+def floor_mod(a: IntLike, b: int) -> IntLike:
+    """a - b * floor(a / b), in [0, b), for any a and a positive b."""
+    return a & (b - 1) if b & (b - 1) == 0 else a - floor_div(a, b) * b
+
+
 def is_static_zero(value: IntLike) -> bool:
     """True for the Python int 0, known while a kernel is traced."""
     return isinstance(value, int) and value == 0

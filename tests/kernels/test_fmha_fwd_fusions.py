@@ -185,7 +185,7 @@ def test_fusion_on_both_archs_under_every_schedule(name: str, arch: str) -> None
 
 
 def test_a_sink_is_what_a_row_without_keys_sees() -> None:
-    """Reported: NaN. O = 0 and LSE = the sink, 100 included; so for a sequence of no keys, and for rows that the window hides."""
+    """O = 0 and LSE = the sink, 100 included (reported: NaN), without keys, and in rows that a window hides."""
     device = open_device("emulator:sm_103a", hazards="strict")
     window = Window(None, 30)
     for num_keys in (0, 60):

@@ -39,7 +39,7 @@ def test_merged_states_are_those_of_all_keys(library: str, split: int) -> None:
 
 @LIBRARIES
 def test_parts_without_keys_weigh_nothing(library: str) -> None:
-    """Reported: NaN where both are empty. Both empty: O 0, LSE -inf. One empty: the other, whatever the O of the empty one holds."""
+    """Both empty (reported: NaN): O 0, LSE -inf. One empty: the other, whatever the O of the empty one holds."""
     o, zero = np.ones((1, 2, 1, 64), np.float16), np.zeros((1, 2, 1, 64), np.float16)
     zero[0, 1] = np.nan
     lse, none = np.array([[[-np.inf, 200]]], np.float32), np.full((1, 1, 2), -np.inf, np.float32)

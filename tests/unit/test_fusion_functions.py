@@ -14,6 +14,7 @@ from opdeck.core.errors import ArgumentTypeError
 from opdeck.core.fusion import Causal, Coords, mask_mod, score_mod
 from opdeck.core.fusion.floatmath import tanh
 from opdeck.core.fusion.identity import identity
+from opdeck.core.fusion.intmath import floor_mod
 
 SQ, SK = 5, 7
 WIDTH = 3
@@ -118,6 +119,12 @@ def test_an_aux_that_is_no_array_is_named() -> None:
 def test_aux_that_is_no_sequence_is_named() -> None:
     with pytest.raises(ArgumentTypeError, match="aux: got float, want a tuple of numbers and arrays"):
         score_mod(lambda score, at, x: score * x, 2.0)
+
+
+def test_floor_mod_is_pythons_remainder() -> None:
+    assert [floor_mod(a, b) for a in range(-9, 9) for b in (1, 3, 4)] == [
+        a % b for a in range(-9, 9) for b in (1, 3, 4)
+    ]
 
 
 def test_a_score_function_may_be_constant() -> None:

@@ -1,0 +1,129 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Errors in functions of score_mod and mask_mod: file, line and cause are named, on the host and in compilers alike."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+
+from opdeck.core import registry
+from opdeck.core.errors import ArgumentError, ArgumentTypeError, OpdeckError
+from opdeck.core.fusion import AttentionFusion, mask_mod, score_mod
+
+SLOPES, TABLE = np.ones(2, np.float32), np.ones((2, 16), np.float32)
+
+
+def no_result(score: Any, at: Any) -> None:
+    score * at.k
+
+
+def two_lines(score: Any, at: Any) -> Any:
+    distance = at.q - at.k
+    return score if distance > 0 else -score
+
+
+def first_line(function: Callable[..., Any]) -> int:
+    return function.__code__.co_firstlineno
+
+
+# Made by, what is raised, and what of the message is the same everywhere.
+FUSIONS: dict[str, tuple[Callable[[], AttentionFusion], type[OpdeckError], str]] = {
+    "if": (
+        lambda: score_mod(two_lines),
+        ArgumentError,
+        f"two_lines ({__file__}:{first_line(two_lines)}), which fails in line {first_line(two_lines) + 2}: ",
+    ),
+    "and": (lambda: mask_mod(lambda at: at.q >= at.k and at.k > 3), ArgumentError, "which fails in line "),
+    "not": (lambda: mask_mod(lambda at: not at.q < at.k), ArgumentError, "which fails in line "),
+    "numpy": (lambda: score_mod(lambda score, at: np.linalg.norm(score, at.q)), ArgumentError, "which fails in line "),
+    "math": (lambda: score_mod(lambda score, at: math.tanh(score)), ArgumentError, "which fails in line "),
+    "coord": (
+        lambda: score_mod(lambda score, at: score + at.row),
+        ArgumentError,
+        "'Coords' object has no attribute 'row'",
+    ),
+    "none": (
+        lambda: score_mod(no_result),
+        ArgumentTypeError,
+        f"no_result ({__file__}:{first_line(no_result)}), which returns None, want a n",
+    ),
+    "tuple": (
+        lambda: score_mod(lambda score, at: (score, at.k)),
+        ArgumentTypeError,
+        "which returns an object of <class 'tu",
+    ),
+    "truth": (lambda: score_mod(lambda score, at: at.q > at.k), ArgumentTypeError, "want a number, the new logit"),
+    "number": (lambda: mask_mod(lambda at: at.q - at.k), ArgumentTypeError, "want a truth value, comparisons joined"),
+    "int": (lambda: mask_mod(lambda at: 1), ArgumentTypeError, "<class 'int'>, want a truth value"),
+    "one index": (
+        lambda: score_mod(lambda score, at, table: score + table[at.head], (TABLE,)),
+        ArgumentError,
+        "IndexError: aux[0] has 2 dims, and got 1 indices",
+    ),
+    "two indices": (
+        lambda: score_mod(lambda score, at, gain, slopes: score + gain * slopes[at.head, at.q], (2.0, SLOPES)),
+        ArgumentError,
+        "IndexError: aux[1] has 1 dims, and got 2 indices",
+    ),
+    "index of a float": (
+        lambda: score_mod(lambda score, at, slopes: slopes[at.head * 0.5], (SLOPES,)),
+        ArgumentError,
+        "as index of dim 0, and takes integers",
+    ),
+    "index -1": (
+        lambda: score_mod(lambda score, at, slopes: score + slopes[-1], (SLOPES,)),
+        ArgumentError,
+        "IndexError: aux[0] got -1 as index of dim 0, and none is less than 0",
+    ),
+}
+DEVICES = [
+    pytest.param(
+        name, device, id=f"{name}-{device}", marks=[pytest.mark.full] if device != "cpu" and name != "if" else []
+    )
+    for name in FUSIONS
+    for device in ("cpu", "emulator:sm_100a")
+]
+
+
+@pytest.mark.parametrize(("name", "device"), DEVICES)
+def test_an_error_in_a_function_is_named(name: str, device: str) -> None:
+    make, kind, message = FUSIONS[name]
+    q = np.zeros((1, 16, 2, 64), np.float16)
+    with pytest.raises(kind, match=r"^fn: got ") as caught:
+        registry.get("fmha_fwd")(q, q, q, mask=make(), device=device)
+    assert message in str(caught.value)
+    assert f"({__file__}:" in str(caught.value)
+    assert len(str(caught.value)) < 600
+    if kind is ArgumentError or device != "cpu":
+        assert caught.value.__cause__ is not None
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (lambda: score_mod(lambda score: score), "a function of (score), want one of (score, coords) (too many"),
+        (
+            lambda: score_mod(two_lines, (1, 2.0)),
+            "), a function of (score, at), want one of (score, coords, aux[0], aux[1]) (too many",
+        ),
+        (
+            lambda: mask_mod(lambda at, width: at.q < width),
+            "want one of (coords) (missing a required argument: 'width')",
+        ),
+        (lambda: score_mod(lambda score, at: score * TABLE[0, 0]), "fn's TABLE: got ndarray, want None, a bool, "),
+        (lambda: score_mod(lambda score, at: score * TABLE[0, 0]), "(arrays go in aux; <lambda> ({file}:"),
+    ],
+)
+def test_a_function_that_no_kernel_can_call_is_named(make: Callable[[], AttentionFusion], message: str) -> None:
+    with pytest.raises(ArgumentTypeError, match=re.escape(message.format(file=__file__))):
+        make()
+
+
+def test_the_standard_library_may_be_taken() -> None:
+    """Its modules have no sources to hash, some of them."""
+    assert score_mod(lambda score, at: score * math.pi).score(2.0, None) == 2 * math.pi
