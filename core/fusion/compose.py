@@ -25,7 +25,7 @@ from opdeck.core.fusion.attention import (
     TileRanges,
 )
 from opdeck.core.fusion.blocks import BlockSparse
-from opdeck.core.fusion.intmath import IntLike, clamp, max_, min_
+from opdeck.core.fusion.intmath import IntLike, clamp, is_static_zero, max_, min_
 from opdeck.core.fusion.masks import Residual
 
 
@@ -95,6 +95,8 @@ class MaskAnd(_Pair, Mask):
         b = self.right.tile_ranges(q_block, tile, sq, sk)
         begin = max_(a.begin, b.begin)
         end = max_(begin, min_(a.end, b.end))
+        if is_static_zero(a.full_end) or is_static_zero(b.full_end):
+            return TileRanges(begin, begin, begin, end)  # one of them masks all tiles: in a kernel, fewer registers
         full_begin = clamp(max_(a.full_begin, b.full_begin), begin, end)
         full_end = clamp(min_(a.full_end, b.full_end), full_begin, end)
         return TileRanges(begin, full_begin, full_end, end)
