@@ -71,7 +71,8 @@ class Profile:
         return Profile(self.arch, self.num_ctas, [row for row in self.rows if where(row)])
 
     def roles(self, table: RoleTable | None = None) -> dict[str, Profile]:
-        """A profile for each role of the table; without one, for each range of warps that run the same code.
+        """A profile for each role of the table, of the last launch alone, since a table is one kernel's; without a
+        table, for each range of warps that run the same code.
 
         Warps run the same when the instructions that they execute at least half as often as their most frequent one
         are the same: one that also runs the prologue does not differ from the others.
@@ -79,7 +80,10 @@ class Profile:
         ranges = (
             [(role.name, range(role.first_warp, role.end_warp)) for role in table.roles] if table else self._teams()
         )
-        return {name: self.select(lambda row, warps=warps: row.warp_idx in warps) for name, warps in ranges}  # type: ignore[misc]
+        launch_idxs = {row.launch_idx for row in self.rows}
+        counted = {max(launch_idxs)} if table and launch_idxs else launch_idxs
+        of_launches = self.select(lambda row: row.launch_idx in counted)
+        return {name: of_launches.select(lambda row, warps=warps: row.warp_idx in warps) for name, warps in ranges}  # type: ignore[misc]
 
     def _teams(self) -> list[tuple[str, range]]:
         ops_by_warp: dict[int, dict[tuple[int, int], int]] = {}

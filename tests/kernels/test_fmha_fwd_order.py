@@ -16,6 +16,7 @@ from opdeck.core import registry
 from opdeck.core.arrays import TensorView
 from opdeck.core.devices.native import NativeDevice
 from opdeck.core.fusion import AttentionFusion, Causal, Residual
+from opdeck.core.profile.recorder import Recorder, declared_roles
 from opdeck.plugins.fmha_fwd import reference
 from opdeck.plugins.fmha_fwd.variants import ORDER_GROUP_SEQS, ORDER_ROW_BYTES
 
@@ -134,6 +135,19 @@ def test_used_rows_of_padded_sequences(used: str, device: NativeDevice) -> None:
     assert workspace.num_bytes == [2 * ORDER_ROW_BYTES * 3]
     lengths = [(row, 300) if used == "seqused_q" else (300, row) for row in rows.tolist()]
     assert workspace.order(3) == expected_order(lengths, None)
+
+
+def test_a_profile_by_roles_is_of_the_main_kernel_alone(device: NativeDevice) -> None:
+    q, recorder = normal(2, 300, 1, 64), Recorder(device)
+    with recorder.recording():
+        operator = registry.get("fmha_fwd")
+        used = np.array([300, 9], np.int32)
+        operator(q, q, q, seqused_k=used, device=device, variant="fmha_fwd_sm100a_bf16_d64_dynamic_none")
+    counted = recorder.profile()
+    assert {row.launch_idx for row in counted.rows} == {0, 1}
+    assert operator.last_launch is not None
+    roles = counted.roles(declared_roles(operator.last_launch.variant))
+    assert {row.launch_idx for role in roles.values() for row in role.rows} == {1}
 
 
 def test_without_lengths_nothing_is_ordered(device: NativeDevice) -> None:
