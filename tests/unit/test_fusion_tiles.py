@@ -109,7 +109,9 @@ WITH_LEAVES: list[Fusion] = [
     Window(LEAF, LEAF) & PrefixLM(LEAF),
     Alibi(LEAF) & Window(LEAF, LEAF) & Checkerboard(),
 ]
-SMALL_EXTENTS = st.builds(Extent, st.integers(1, 3), st.integers(1, 2), st.integers(1, 70), st.integers(0, 70))
+SMALL_EXTENTS = st.builds(
+    Extent, st.integers(1, 3), st.integers(1, 2), st.integers(1, 70), st.integers(0, 70), st.none()
+)
 
 
 @pytest.mark.parametrize("fusion", WITH_LEAVES, ids=lambda fusion: fusion.canonical_name)
