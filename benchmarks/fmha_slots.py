@@ -6,7 +6,8 @@ Needs the extra opdeck[bench] (nvidia-cuda-nvdisasm) and a C compiler; runs on a
 FILE between its markers; --plot draws the bounds of a tile, with matplotlib if it is there.
 
 A slot is one SASS instruction of one warp. A softmax thread has one row of a tile in a trip, so the slots an element
-are the loop's instructions by the columns of a tile; a correction thread has one row of both query tiles.
+are the loop's instructions by the columns of a tile; a correction thread scales a row of O, as often a trip as its
+multiplications say.
 """
 
 from __future__ import annotations
@@ -86,10 +87,12 @@ def rows(measured: Measured) -> Iterator[tuple[str, ...]]:
             cells = [f"{by_pipe.get(pipe, 0) / tile_n:.2f}" for pipe in ("mufu", "f32x2", "convert", "compare")]
             slots = f"{len(loop.instructions) / tile_n:.2f} an element"
         elif loop.count("LDTM") and loop.count("STTM"):
-            name, trips = "correction", loop.warp_trips(roles["correction"])
+            num_rows = loop.count("FMUL2") // (SHAPE[-1] // 2)  # an FMUL2 scales two elements of a row
+            name = "correction, tiles of both" if num_rows > 1 else "correction, tile of one"
+            trips = loop.warp_trips(roles["correction"])
             cells = ["", "", "", ""]
-            rescaled, skipped = len(loop.instructions) / 2, loop.slots_without("FMUL2") / 2
-            slots = f"{rescaled:.0f} a row and tile, {skipped:.0f} not rescaled"
+            rescaled, skipped = len(loop.instructions) / num_rows, loop.slots_without("FMUL2") / num_rows
+            slots = f"{rescaled:.2f} a row and tile, {skipped:.2f} not rescaled"
         else:
             continue
         instructions = str(len(loop.instructions))

@@ -22,8 +22,17 @@ def tmem_tensor(base: cute.Pointer, first_col: Any, cols: int) -> cute.Tensor:
     return cute.make_tensor(base + first_col, cute.make_layout((LANES, cols), stride=(LANE_STRIDE, 1)))
 
 
+def warp_uniform(base: cute.Pointer) -> cute.Pointer:
+    """The same address in a uniform register: loads and stores take it from there alone."""
+    address = cute.arch.make_warp_uniform(base.toint())
+    return cute.make_ptr(base.dtype, address, cute.AddressSpace.tmem, assumed_align=base.alignment)
+
+
 class RowChunks:
-    """Copies `cols` consecutive columns of a thread's row at a time, from any column of a (128, n) tensor."""
+    """Copies `cols` consecutive columns of a thread's row at a time, from any column of a (128, n) tensor.
+
+    row: the thread's, or that of any other lane of the warp. Uniform registers take the address if it is in one.
+    """
 
     def __init__(self, tensor: cute.Tensor, cols: int, row: Int32) -> None:
         self.cols = cols

@@ -111,7 +111,7 @@ _BLACKWELL: dict[str, int | str] = {
 # all warps; score functions and sinks more in the correction.
 _SCORE_REGS = {"correction_regs": 96, "other_regs": 32}
 _BLACKWELL_ARCHS: Mapping[str, Mapping[str, int]] = {
-    "sm_100a": {"exp2_poly_elems": 4, "row_max_by_load": 0},
+    "sm_100a": {"exp2_poly_elems": 20, "row_max_by_load": 0},
     "sm_103a": {"exp2_poly_elems": 0, "row_max_by_load": 1},
 }
 _16_BIT: Mapping[str, int] = {"rescale_threshold_log2": 8, "p_scale_log2": 0}

@@ -74,7 +74,7 @@ class Config:
     p_scale_log2: int
     """log2 of what P and the row sum are multiplied by, to use the range of P's type; O / row sum does not see it."""
     exp2_poly_elems: int
-    """Scores of each 32 that take exp2 by polynomial instead of MUFU; even."""
+    """Scores of each 128 that take exp2 by polynomial instead of MUFU; even."""
     row_max_by_load: int
     """1: tcgen05.ld.red delivers the row maximum of unmasked tiles (sm_103a); 0: computed from registers."""
     schedule: Schedule
@@ -281,8 +281,8 @@ class Config:
         if not 0 <= self.rescale_threshold_log2 <= limit_log2:
             # P grows to 2 to the power of the sum.
             raise ValueError(f"rescale_threshold_log2: {self.rescale_threshold_log2}, want 0..{limit_log2}")
-        if self.exp2_poly_elems % 2 or not 0 <= self.exp2_poly_elems <= 32:
-            raise ValueError(f"exp2_poly_elems: {self.exp2_poly_elems}, want an even count in 0..32")
+        if self.exp2_poly_elems % 2 or not 0 <= self.exp2_poly_elems <= 128:
+            raise ValueError(f"exp2_poly_elems: {self.exp2_poly_elems}, want an even count in 0..128")
         self.topology.check()
         self.tmem.check()
         check_smem(self.smem_bytes, SMEM_LIMIT_BYTES)

@@ -18,18 +18,21 @@ from cutlass import Float32, Int32
 from opdeck.core.kernels.pipelines import Slot, lane_slot, ring_slot, tmem_after_wait, tmem_before_signal
 from opdeck.core.kernels.tmem_tile import RowChunks, tmem_tensor
 from opdeck.plugins.fmha_fwd.sm100.config import NUM_Q_TILES, Config
-from opdeck.plugins.fmha_fwd.sm100.work import LaneUses, TileRange, Uses, Work, span
+from opdeck.plugins.fmha_fwd.sm100.work import Lane, LaneUses, Uses, Work, common_tiles, of_query_tile, span
 
 CHUNK_COLS = 32
+TILES_PER_TRIP = 2  # of the loop over K tiles that both query tiles visit
 STAGED_COLS = 16  # with 32, ptxas 13.0 spills at the end of a tile
 
 
 @dataclass(frozen=True)
 class CorrectionPort:
-    """A thread's row `row` of both query tiles. o_base: tensor memory, O of query tile t from column t * Dv;
-    factors and row_sums (128, 2 tiles) f32 and o_smem (128, Dv, 2 tiles) in shared memory."""
+    """A thread's row `row` of both query tiles; those of its warp begin with `warp_row`. o_base: tensor memory, O of
+    query tile t from column t * Dv; factors and row_sums (128, 2 tiles) f32 and o_smem (128, Dv, 2 tiles) in shared
+    memory."""
 
     row: Int32
+    warp_row: Int32
     o_base: cute.Pointer
     factors: cute.Tensor
     row_sums: cute.Tensor
@@ -51,36 +54,59 @@ class CorrectionRole:
 
     @cute.jit
     def run(self, work: Work, out_scale: Float32, uses: Uses) -> Uses:
-        first = work.tile_range(self.fusion, self.config, 0)
-        second = work.tile_range(self.fusion, self.config, 1)
-        begin, end = span(first, second)
+        first = Lane(0, work.tile_range(self.fusion, self.config, 0), uses.first)
+        second = Lane(1, work.tile_range(self.fusion, self.config, 1), uses.second)
+        begin, end = span(first.tiles, second.tiles)
+        common_begin, common_end = common_tiles(first.tiles, second.tiles, TILES_PER_TRIP)
         # In the order of the mma warp, which may be far into one query tile's K tiles when the other's first one comes.
-        for tile in cutlass.range(begin, end, unroll=1):
-            self.follow(0, first, tile, uses.first)
-            self.follow(1, second, tile, uses.second)
+        # Two passes over (other tiles, common tiles): first the others before the common ones and the common ones, then
+        # the others after.
+        for side in cutlass.range(2, unroll=1):
+            other_begin = cutlass.select_(side == 0, Int32(begin), Int32(common_end))
+            other_end = cutlass.select_(side == 0, Int32(common_begin), Int32(end))
+            pass_end = cutlass.select_(side == 0, Int32(common_end), Int32(common_begin))
+            for tile in cutlass.range(other_begin, other_end, unroll=1):
+                for tile_idx in cutlass.range(NUM_Q_TILES, unroll=1):
+                    tiles = of_query_tile(tile_idx, first.tiles, second.tiles)
+                    self.visit(Lane(tile_idx, tiles, uses.lane(tile_idx)), tile)
+            for tile in cutlass.range(common_begin, pass_end, TILES_PER_TRIP, unroll=1):
+                for i in cutlass.range_constexpr(TILES_PER_TRIP):
+                    self.follow(first, tile + i)
+                    self.follow(second, tile + i)
         for tile_idx in cutlass.range(NUM_Q_TILES, unroll=1):
             self.finish(work, tile_idx, out_scale, uses.lane(tile_idx))
-        return uses.after(first, second)
+        return uses.after(first.tiles, second.tiles)
 
     @cute.jit
-    def follow(self, tile_idx: int, tiles: TileRange, tile: Int32, uses: LaneUses) -> None:
-        """Takes the factor of K tile `tile`, if the query tile visits it. That of its first finds no O to rescale."""
-        if tile >= tiles.begin and tile < tiles.end:
-            use = uses.tiles + tile - tiles.begin
-            slot = lane_slot(tile_idx, use)
-            self.port.factor_edge.consumer_wait(slot)
-            factor = self.port.factors[self.port.row, tile_idx]
-            if tile > tiles.begin:
-                self.rescale(tile_idx, use, factor)
+    def visit(self, lane: Lane, tile: Int32) -> None:
+        """Takes the factor of K tile `tile` and frees O for its P V, if the query tile visits it. Its first finds no O
+        to rescale."""
+        if tile >= lane.tiles.begin and tile < lane.tiles.end:
+            slot = lane_slot(lane.tile_idx, lane.use(tile))
+            factor = self.receive(slot)
+            if tile > lane.tiles.begin:
+                self.rescale(lane, tile, factor)
             self.port.o_edge.consumer_release(slot)
 
     @cute.jit
-    def rescale(self, tile_idx: int, use: Int32, factor: Float32) -> None:
+    def follow(self, lane: Lane, tile: Int32) -> None:
+        """The same of a K tile that the query tile does visit, and not as its first."""
+        slot = lane_slot(lane.tile_idx, lane.use(tile))
+        self.rescale(lane, tile, self.receive(slot))
+        self.port.o_edge.consumer_release(slot)
+
+    @cute.jit
+    def receive(self, slot: Slot) -> Float32:
+        self.port.factor_edge.consumer_wait(slot)
+        return self.port.factors[self.port.row, slot.index]
+
+    @cute.jit
+    def rescale(self, lane: Lane, tile: Int32, factor: Float32) -> None:
         """O *= factor, behind the P V of the tile before; skipped by warps whose factors are all 1."""
         if cute.arch.vote_any_sync(factor != 1.0):
-            self.port.o_edge.consumer_wait(lane_slot(tile_idx, use - 1))
+            self.port.o_edge.consumer_wait(lane_slot(lane.tile_idx, lane.use(tile - 1)))
             tmem_after_wait()
-            chunks = RowChunks(self.o_tensor(tile_idx), CHUNK_COLS, self.port.row)
+            chunks = RowChunks(self.o_tensor(lane.tile_idx), CHUNK_COLS, self.port.warp_row)
             values = cute.make_rmem_tensor(cute.make_layout(CHUNK_COLS), Float32)
             for col in cutlass.range_constexpr(0, self.config.d_v, CHUNK_COLS):
                 chunks.load(col, values)
@@ -116,7 +142,7 @@ class CorrectionRole:
 
     @cute.jit
     def stage_scaled(self, tile_idx: Int32, slot: Slot, factor: Float32) -> None:
-        chunks = RowChunks(self.o_tensor(tile_idx), STAGED_COLS, self.port.row)
+        chunks = RowChunks(self.o_tensor(tile_idx), STAGED_COLS, self.port.warp_row)
         values = cute.make_rmem_tensor(cute.make_layout(STAGED_COLS), Float32)
         for col in cutlass.range_constexpr(0, self.config.d_v, STAGED_COLS):
             chunks.load(col, values)

@@ -23,7 +23,7 @@ from opdeck.core.fusion import Residual
 from opdeck.core.fusion.intmath import ceil_div, max_, min_
 from opdeck.core.kernels import schedule
 from opdeck.core.kernels.pipelines import cluster_barrier, make_pipelines, tmem_after_wait, tmem_before_signal
-from opdeck.core.kernels.tmem_tile import tmem_tensor
+from opdeck.core.kernels.tmem_tile import tmem_tensor, warp_uniform
 from opdeck.core.kernels.topology import MBARRIER_BYTES
 from opdeck.core.variant import Variant
 from opdeck.plugins.fmha_fwd.sm100.blocks import (
@@ -229,7 +229,7 @@ class FmhaForward:
         tmem_before_signal()
         cluster_barrier(config.cluster)
         tmem_after_wait()
-        tmem_base = cute.arch.retrieve_tmem_ptr(Float32, 16, storage.tmem_base.ptr)
+        tmem_base = warp_uniform(cute.arch.retrieve_tmem_ptr(Float32, 16, storage.tmem_base.ptr))
         score_tensors = tuple(
             ScoreTensorPort(score_tensor_map, buffer, edges["score_tensor"])
             for score_tensor_map, buffer in zip(operands.maps.score_tensors, score_tensor_buffers, strict=True)
@@ -376,6 +376,7 @@ class FmhaForward:
         port = SoftmaxPort(
             tile_idx=tile_idx,
             row=row,
+            warp_row=cute.arch.make_warp_uniform(row),
             s=tmem_tensor(cta.tmem_base, tmem.offset("S0") + tile_cols, config.tile_n),
             p=tmem_tensor(cta.tmem_base, tmem.offset("P0") + tile_cols, tmem.aliases["P0"].cols),
             factors=self.row_values(cta.storage.factors)[None, tile_idx],
@@ -393,8 +394,10 @@ class FmhaForward:
     @cute.jit
     def run_correction(self, cta: Cta, operands: Operands, work: Work, uses: Uses) -> Uses:
         config = self.config
+        row = cute.arch.thread_idx()[0] % config.roles["correction"].num_threads
         port = CorrectionPort(
-            row=cute.arch.thread_idx()[0] % config.roles["correction"].num_threads,
+            row=row,
+            warp_row=cute.arch.make_warp_uniform(row),
             o_base=cta.tmem_base + config.tmem.offset("O0"),
             factors=self.row_values(cta.storage.factors),
             row_sums=self.row_values(cta.storage.row_sums),

@@ -8,7 +8,7 @@ Called by: blocks.py makes one Work a block; every role reads it.
 from __future__ import annotations
 
 from dataclasses import dataclass, fields
-from typing import Any
+from typing import Any, TypeVar
 
 from opdeck.core.fusion.intmath import floor_div, max_, min_
 from opdeck.plugins.fmha_fwd.sm100.config import NUM_Q_TILES, Config
@@ -54,6 +54,15 @@ class LaneUses:
         return LaneUses(self.blocks + 1, self.visiting + (tiles.count > 0) * 1, self.tiles + tiles.count)
 
 
+CountsT = TypeVar("CountsT", LaneUses, TileRange)
+
+
+def of_query_tile(tile_idx: Any, first: CountsT, second: CountsT) -> CountsT:
+    """`first` or `second`, for query tile 0 or 1."""
+    pairs = ((getattr(first, row.name), getattr(second, row.name)) for row in fields(first))
+    return type(first)(*(count + (other - count) * tile_idx for count, other in pairs))
+
+
 @dataclass(frozen=True)
 class Lane:
     """A query tile, the K tiles that it visits, and how often its stages were used before."""
@@ -77,9 +86,8 @@ class Uses:
     cut_v: Any = 0
 
     def lane(self, tile_idx: Any) -> LaneUses:
-        """Those of query tile `tile_idx`, 0 or 1."""
-        pairs = ((getattr(self.first, row.name), getattr(self.second, row.name)) for row in fields(LaneUses))
-        return LaneUses(*(first + (second - first) * tile_idx for first, second in pairs))
+        """Those of query tile `tile_idx`."""
+        return of_query_tile(tile_idx, self.first, self.second)
 
     def after(self, first: TileRange, second: TileRange, num_cut: Any = 0) -> Uses:
         begin, end = span(first, second)
@@ -154,3 +162,11 @@ def span(first: TileRange, second: TileRange) -> tuple[Any, Any]:
     second_begin = second.begin + (first.begin - second.begin) * second_empty
     second_end = second.end + (first.end - second.end) * second_empty
     return min_(first_begin, second_begin), max_(first_end, second_end)
+
+
+def common_tiles(first: TileRange, second: TileRange, tiles_per_trip: int) -> tuple[Any, Any]:
+    """K tiles [begin, end) of the span, whole trips of them, that both query tiles visit, neither as its first."""
+    _, end = span(first, second)
+    common_begin = min_(max_(first.begin, second.begin) + 1, end)
+    num_trips = floor_div(max_(min_(first.end, second.end) - common_begin, 0), tiles_per_trip)
+    return common_begin, common_begin + num_trips * tiles_per_trip
