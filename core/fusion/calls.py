@@ -140,12 +140,12 @@ class AuxTensor:
 @contextlib.contextmanager
 def _python_remainders(args: tuple[Any, ...]) -> Iterator[None]:
     """Gives `%` of the DSL's numbers Python's meaning; `//` has it. args: numbers in a tuple of them, the coordinates,
-    are not negative."""
-    numbers = sys.modules.get("cutlass")
-    if numbers is None:
+    are not negative. On the host, whose threads share the DSL's class, nothing is changed."""
+    naturals = [number for arg in args if isinstance(arg, tuple) for number in arg]
+    if all(_traced(number) is None for number in naturals):
         yield
         return
-    naturals = [number for arg in args if isinstance(arg, tuple) for number in arg]
+    numbers = sys.modules["cutlass"]
     kind, kept = numbers.Numeric, (numbers.Numeric.__mod__, numbers.Numeric.__rmod__)
 
     def remainder(a: Any, b: Any) -> Any:

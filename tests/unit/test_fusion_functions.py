@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from opdeck.core.errors import ArgumentTypeError
-from opdeck.core.fusion import Causal, Coords, mask_mod, score_mod
+from opdeck.core.fusion import Causal, Coords, calls, mask_mod, score_mod
 from opdeck.core.fusion.floatmath import tanh
 from opdeck.core.fusion.identity import identity
 from opdeck.core.fusion.intmath import floor_mod
@@ -119,6 +119,19 @@ def test_an_aux_that_is_no_array_is_named() -> None:
 def test_aux_that_is_no_sequence_is_named() -> None:
     with pytest.raises(ArgumentTypeError, match="aux: got float, want a tuple of numbers and arrays"):
         score_mod(lambda score, at, x: score * x, 2.0)
+
+
+def test_host_calls_leave_the_dsls_numbers_alone() -> None:
+    """Threads may make them at once."""
+    cutlass = pytest.importorskip("cutlass")
+    seen = []
+
+    def fn(score: Any, at: Coords) -> Any:
+        seen.append(cutlass.Numeric.__mod__)
+        return score
+
+    calls.call(fn, 0.0, coords())
+    assert seen == [cutlass.Numeric.__mod__]
 
 
 def test_floor_mod_is_pythons_remainder() -> None:
