@@ -22,10 +22,13 @@ from opdeck.core.errors import ArgumentError, ArgumentTypeError, OpdeckError
 from opdeck.core.fusion.attention import AttentionFusion, Coords, Extent, Mask, TileRanges
 from opdeck.core.fusion.base import Int32Leaf, LeafKind, TensorLeaf, tensor_leaf
 from opdeck.core.fusion.intmath import IntLike, at_most, broadcast_index, ceil_div, clamp, floor_div, max_
+from opdeck.core.scalars import int32_number
 
 TILE = 128
 TILES_PER_LIST = 2
 """Q tiles that share a list."""
+TWO_LISTS = ("fusion", "two block-sparse masks", "one, of the masks joined: block_sparse(a & b, extent)")
+"""An ArgumentError's argument, got and want."""
 
 
 @dataclass(frozen=True)
@@ -45,6 +48,10 @@ class BlockSparse(Mask):
     lengths: TensorLeaf = tensor_leaf(dims=("batch|1", "2"), dtype="int32", align_bytes=4)
 
     name: ClassVar[str] = "block_sparse"
+
+    def __post_init__(self) -> None:
+        if isinstance(self.inner, BlockSparse):
+            raise ArgumentError(*TWO_LISTS)
 
     @functools.cached_property
     def slug(self) -> str:
@@ -137,6 +144,7 @@ def block_sparse(mask: Mask, extent: Extent) -> BlockSparse:
         )
     if not isinstance(extent, Extent):
         raise ArgumentTypeError("extent", repr(extent), "an Extent(batch, num_heads, sq, sk)")
+    _check_counts(extent)
     lengths = _lengths_of(extent)
     num_tiles = [ceil_div(length, TILE) for length in (extent.sq, extent.sk)]
     kinds = np.zeros((extent.batch, extent.num_heads, *num_tiles), np.uint8)
@@ -152,9 +160,16 @@ def block_sparse(mask: Mask, extent: Extent) -> BlockSparse:
     return BlockSparse(mask, *_lists_of(kinds), lengths)
 
 
+def _check_counts(extent: Extent) -> None:
+    for name in ("batch", "num_heads", "sq", "sk"):
+        count = int32_number(f"extent.{name}", getattr(extent, name))
+        if count < 0:
+            raise ArgumentError(f"extent.{name}", count, "at least 0")
+
+
 def _lengths_of(extent: Extent) -> npt.NDArray[np.int32]:
     longest = (extent.sq, extent.sk)
-    lengths = np.asarray([longest] * extent.batch if extent.lengths is None else extent.lengths)
+    lengths = np.asarray(np.full((extent.batch, 2), longest) if extent.lengths is None else extent.lengths)
     if lengths.dtype.kind not in "iu":
         raise ArgumentTypeError("extent.lengths", f"dtype {lengths.dtype}", "ints")
     if lengths.shape != (extent.batch, 2):

@@ -24,7 +24,7 @@ from opdeck.core.fusion.attention import (
     Score,
     TileRanges,
 )
-from opdeck.core.fusion.blocks import BlockSparse
+from opdeck.core.fusion.blocks import TWO_LISTS, BlockSparse
 from opdeck.core.fusion.intmath import IntLike, clamp, is_static_zero, max_, min_
 from opdeck.core.fusion.masks import Residual
 
@@ -152,7 +152,7 @@ def intersect(left: Mask, right: Mask) -> Mask:
         return right
     sparse = [mask for mask in (left, right) if isinstance(mask, BlockSparse)]
     if len(sparse) > 1:
-        raise ArgumentError("fusion", "two block-sparse masks", "one, of the masks joined: block_sparse(a & b, extent)")
+        raise ArgumentError(*TWO_LISTS)
     if sparse:
         return sparse[0].intersected(left if sparse[0] is right else right)
     if isinstance(left, BandMask) and isinstance(right, BandMask):

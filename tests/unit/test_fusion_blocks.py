@@ -148,3 +148,26 @@ def test_two_lists_are_refused() -> None:
     mask = block_sparse(Causal(), Extent(1, 1, 128, 128))
     with pytest.raises(ArgumentError, match="two block-sparse masks, want one, of the masks joined"):
         _ = mask & mask
+    with pytest.raises(ArgumentError, match="two block-sparse masks, want one, of the masks joined"):
+        block_sparse(mask, Extent(1, 1, 128, 128))
+
+
+@pytest.mark.parametrize(
+    ("extent", "kind", "message"),
+    [
+        (Extent(1, 1, -1, 5), ArgumentError, "extent.sq: got -1, want at least 0"),
+        (Extent(1, -2, 5, 5), ArgumentError, "extent.num_heads: got -2, want at least 0"),
+        (Extent(1, 1, 5, 5.5), ArgumentTypeError, "extent.sk: got 5.5, want an int"),  # type: ignore[arg-type]
+        (Extent("1", 1, 5, 5), ArgumentTypeError, "extent.batch: got '1', want a number"),  # type: ignore[arg-type]
+    ],
+)
+def test_wrong_counts_are_named(extent: Extent, kind: type[OpdeckError], message: str) -> None:
+    with pytest.raises(kind) as caught:
+        block_sparse(Causal(), extent)
+    assert str(caught.value) == message
+
+
+@pytest.mark.parametrize(("batch", "num_heads"), [(0, 1), (1, 0)])
+def test_calls_without_a_sequence_or_a_head_have_empty_lists(batch: int, num_heads: int) -> None:
+    mask = block_sparse(Causal(), Extent(batch, num_heads, 300, 400))
+    assert np.shape(mask.tiles) == (batch, num_heads, 2, 4)
