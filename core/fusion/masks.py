@@ -146,6 +146,16 @@ class Document(BandMask):
         ]
         return Document(np.stack(spans).astype(np.int32))
 
+    def check_lengths(self, sq: int, sk: int) -> None:
+        """Of spans in numpy, also whether they decrease: kernels would leave out tiles that are seen."""
+        if not isinstance(self.spans, np.ndarray) or self.spans.ndim != 3 or self.spans.dtype != np.int32:
+            return
+        falls = np.argwhere(self.spans[:, 1:] < self.spans[:, :-1])
+        if len(falls):
+            batch, q, side = falls[0].tolist()
+            got = f"{self.spans[batch, q + 1, side]} at [{batch}, {q + 1}, {side}], behind {self.spans[batch, q, side]}"
+            raise ArgumentError("document.spans", got, "bounds that never decrease with q")
+
     def at(self, batch: IntLike, head: IntLike) -> AttentionFusion:
         return _SequenceDocuments(self.spans, broadcast_index(batch, self.spans.shape[0]))
 

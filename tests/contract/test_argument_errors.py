@@ -32,6 +32,8 @@ from opdeck.core.fusion import Window as BuiltInWindow
 
 BF16 = ml_dtypes.bfloat16
 SPARSE = block_sparse(Causal(), Extent(1, 1, 16, 24))
+DECREASING_SPANS = np.tile(np.array([0, 7], np.int32), (2, 16, 1))
+DECREASING_SPANS[1, 3, 1] = 6
 
 
 def arguments() -> dict[str, Any]:
@@ -313,6 +315,11 @@ WRONG: list[tuple[dict[str, Any] | Callable[[], dict[str, Any]], type[OpdeckErro
     ({"mask": Bias(np.zeros((1, 1, 1, 23), BF16))}, ArgumentError, "bias.bias: got 23 in dim 3"),
     ({"mask": Bias(np.zeros((1, 24), BF16))}, ArgumentError, "bias.bias: got 2 dims (1, 24), want 4 dims"),
     ({"mask": Document(np.zeros((2, 16, 3), np.int32))}, ArgumentError, "document.spans: got 3 in dim 2"),
+    (
+        {"mask": Document(DECREASING_SPANS) & Causal()},
+        ArgumentError,
+        "document.spans: got 6 at [1, 3, 1], behind 7, want bounds that never decrease with q",
+    ),
     ({"mask": PrefixLM(np.zeros(2, np.int64))}, ArgumentTypeError, "prefix_lm.lengths: got dtype int64, want int32"),
     ({"mask": Sink(np.zeros(5, np.float32))}, ArgumentError, "sink.logits: got 5 in dim 0 of shape (5,)"),
     ({"mask": Softcap("50")}, ArgumentTypeError, "softcap.cap: got '50', want a number"),
