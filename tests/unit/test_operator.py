@@ -20,12 +20,15 @@ from opdeck.core.family import Family
 from opdeck.core.fusion import (
     Causal,
     Coords,
+    Extent,
     Fusion,
     Int32Leaf,
     Mask,
     Softcap,
     TensorLeaf,
     Window,
+    block_sparse,
+    mask_mod,
     score_mod,
     tensor_leaf,
 )
@@ -273,8 +276,11 @@ def test_leaves_are_checked(operator: Operator, inputs: cases.Inputs) -> None:
         *((149, (), mask, "dynamic") for mask in (Causal(), Softcap(3.0) & Causal(), Window(9, 9))),
         *((149, ("seqused_k",), mask, "dynamic") for mask in (None, Softcap(3.0), Causal())),
         (149, (), score_mod(lambda score, at: score - at.k), "individual"),
+        (149, (), mask_mod(lambda at: at.q > at.k) & Causal(), "individual"),
+        (149, (), Softcap(3.0) & block_sparse(mask_mod(lambda at: at.q > at.k), Extent(1, 1, 1, 1)), "individual"),
+        (149, (), block_sparse(Causal(), Extent(1, 1, 1, 1)), "dynamic"),
     ],
-    ids=str,
+    ids=lambda value: str(getattr(value, "slug", value)),
 )
 def test_kernels_whose_ctas_take_several_blocks_are_for_more_blocks_than_sms(
     batch: int, lengths: tuple[str, ...], mask: Fusion | None, schedule: str
