@@ -348,7 +348,7 @@ def _config(kernel: Kernel, dims: Dims, fusion: Fusion | None) -> dict[str, int 
     return _in_smaller_tiles(config, of_tiles) if of_tiles and _is_heavy(fusion) else config
 
 
-# In how many registers a score function takes for each score.
+# Registers that a score function takes for each score. A sink counts as one.
 _WEIGHTS: tuple[tuple[type[Score], int], ...] = ((TensorScore, 2), (ScoreFunction, 2), (Score, 1))
 _HEAVY = 4
 
@@ -358,6 +358,7 @@ def _is_heavy(fusion: Fusion | None) -> bool:
     if not isinstance(fusion, AttentionFusion):
         return False
     weight = sum(next(of_type for kind, of_type in _WEIGHTS if isinstance(score, kind)) for score in fusion.scores)
+    weight += len(fusion.sinks)
     mask = fusion.mask.inner if isinstance(fusion.mask, BlockSparse) else fusion.mask
     if weight >= _HEAVY or isinstance(mask, IntervalMask):
         return weight >= _HEAVY

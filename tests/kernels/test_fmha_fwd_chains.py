@@ -107,6 +107,7 @@ def test_no_chain_spills(arch: str, tmp_path: Path) -> None:
         (Window(40, 30) & Document(LEAF) & PrefixLM(LEAF), 128),
         (SCORES[1] & SCORES[3] & SCORES[0], 64),
         (SCORES[4] & SCORES[2], 64),
+        (SCORES[1] & SCORES[2] & Document(LEAF) & Sink(LEAF), 64),
         (SCORES[1] & FUNCTION, 64),
         (FUNCTION, 64),
         (mask_mod(lambda at: at.q % 4 != at.k % 4) & Sink(LEAF), 64),
