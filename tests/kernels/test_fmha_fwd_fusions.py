@@ -178,7 +178,7 @@ def test_fusion(name: str) -> None:
 
 
 @pytest.mark.full
-@pytest.mark.parametrize(("name", "arch"), itertools.product(KERNELS, ("sm_100a", "sm_103a")))
+@pytest.mark.parametrize(("name", "arch"), [*itertools.product(KERNELS, ("sm_100a", "sm_103a"))])
 def test_fusion_on_both_archs_under_every_schedule(name: str, arch: str) -> None:
     kernel = replace(KERNELS[name], arch=arch)
     check_all(kernel, itertools.product(("eager", "lazy", "random:1", "random:2"), sampled(kernel)))
