@@ -72,9 +72,8 @@ class Kernel:
     score_config: what the config has instead for fusions that are more than a mask; function_config: for those with a
     user's function of scores, which may read tensors for every key; tensor_config: for a score function with a tensor,
     which takes shared memory, by head dims; heavy_config: smaller K tiles, for fusions that take many registers a
-    score; heavy_tensor_config: for those with such a tensor. default_dims: those of the rows that packs hold unasked,
-    by types. schedule: as ids say it, "" for one block a CTA. dims_op: "eq", or "le" where head dims may be smaller
-    than the kernel's, which TMA fills up with zeros.
+    score. default_dims: those of the rows that packs hold unasked, by types. schedule: as ids say it, "" for one block
+    a CTA. dims_op: "eq", or "le" where head dims may be smaller than the kernel's, which TMA fills up with zeros.
     """
 
     factory: str
@@ -89,7 +88,6 @@ class Kernel:
     function_config: Mapping[str, int | str] = field(default_factory=dict)
     tensor_config: Mapping[Dims, Mapping[str, int]] = field(default_factory=dict)
     heavy_config: Mapping[str, int] = field(default_factory=dict)
-    heavy_tensor_config: Mapping[str, int] = field(default_factory=dict)
     schedule: str = ""
     prefer: _Preference = _Preference()
     workspace: tuple[WorkspaceTerm, ...] = ()
@@ -136,7 +134,7 @@ _STAGES_16_BIT: Mapping[Dims, Mapping[str, int]] = {
 _STAGES_8_BIT: Mapping[Dims, Mapping[str, int]] = {
     (32, 32): {"k_stages": 4, "v_stages": 4},
     (64, 64): {"k_stages": 4, "v_stages": 4},
-    (96, 96): {"k_stages": 4, "v_stages": 4},
+    (96, 96): {"k_stages": 4, "v_stages": 4, "correction_regs": 80, "other_regs": 48},  # with 88 ptxas 13.0 spills
     (128, 128): {"k_stages": 4, "v_stages": 4},
     (192, 128): {"k_stages": 3, "v_stages": 3},
     (256, 128): {"k_stages": 3, "v_stages": 2},
@@ -161,7 +159,6 @@ _TENSOR_REGS = {"softmax_regs": 200, "correction_regs": 80, "other_regs": 32}
 _TENSOR = {**_TENSOR_REGS, **_RING_OF_64_KIB, "o_buffers": 0}
 # Half the scores of a row leave registers to other values, and to the other roles.
 _REGS_OF_64 = {"softmax_regs": 160, "correction_regs": 120, "other_regs": 72}
-_HEAVY_TENSOR_REGS = {"softmax_regs": 168, "correction_regs": 104, "other_regs": 72}
 _TENSOR_OF_64 = {**_TILES_OF_64, **_REGS_OF_64, **_RING_OF_32_KIB, "o_buffers": 0}
 _TENSOR_STAGES_16_BIT: Mapping[Dims, Mapping[str, int]] = {
     (32, 32): _TENSOR,
@@ -211,7 +208,6 @@ def _blackwell(arch_name: str, bits: _Bits) -> Kernel:
         function_config=_FUNCTION_REGS,
         tensor_config=bits.tensor_stages,
         heavy_config={**_TILES_OF_64, **_REGS_OF_64},
-        heavy_tensor_config={**_TILES_OF_64, **_HEAVY_TENSOR_REGS},
         dims_op="le",
     )
 
@@ -341,15 +337,13 @@ def _config(kernel: Kernel, dims: Dims, fusion: Fusion | None) -> dict[str, int 
         config |= kernel.score_config
     if _has_part(fusion, (ScoreFunction,)):
         config |= kernel.function_config
-    of_tiles = kernel.heavy_config
     for leaf in _tensor_leaves(fusion) if fusion is not None else ():
-        of_tiles = kernel.heavy_tensor_config
         config |= {**kernel.tensor_config[dims], "score_tensor_bytes": dtypes.dtype(leaf.dtype).bits // 8}
-    return _in_smaller_tiles(config, of_tiles) if of_tiles and _is_heavy(fusion) else config
+    return _in_smaller_tiles(config, kernel.heavy_config) if kernel.heavy_config and _is_heavy(fusion) else config
 
 
-# Registers that a score function takes for each score. A sink counts as one.
-_WEIGHTS: tuple[tuple[type[Score], int], ...] = ((TensorScore, 2), (ScoreFunction, 2), (Score, 1))
+# Registers that a score function takes for each score. A sink counts as one, and so does a joined mask.
+_WEIGHTS: tuple[tuple[type[Score], int], ...] = ((TensorScore, 2), (ScoreFunction, 3), (Score, 1))
 _HEAVY = 4
 
 
@@ -358,8 +352,8 @@ def _is_heavy(fusion: Fusion | None) -> bool:
     if not isinstance(fusion, AttentionFusion):
         return False
     weight = sum(next(of_type for kind, of_type in _WEIGHTS if isinstance(score, kind)) for score in fusion.scores)
-    weight += len(fusion.sinks)
     mask = fusion.mask.inner if isinstance(fusion.mask, BlockSparse) else fusion.mask
+    weight += len(fusion.sinks) + isinstance(mask, MaskAnd)
     if weight >= _HEAVY or isinstance(mask, IntervalMask):
         return weight >= _HEAVY
     # Asked key by key: what its function takes comes besides.

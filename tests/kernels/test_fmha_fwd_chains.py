@@ -102,7 +102,9 @@ def test_no_chain_spills(arch: str, tmp_path: Path) -> None:
     [
         (SCORES[0] & SCORES[1] & Document(LEAF) & Sink(LEAF), 128),
         (SCORES[1] & SCORES[3] & Window(40, 30), 128),
-        (SCORES[1] & SCORES[4], 128),
+        (SCORES[1] & SCORES[4], 64),
+        (SCORES[4], 128),
+        (SCORES[2] & SCORES[0] & PrefixLM(LEAF) & Document(LEAF), 64),
         (mask_mod(lambda at: at.q % 4 != at.k % 4), 128),
         (Window(40, 30) & Document(LEAF) & PrefixLM(LEAF), 128),
         (SCORES[1] & SCORES[3] & SCORES[0], 64),
