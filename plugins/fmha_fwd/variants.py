@@ -72,8 +72,9 @@ class Kernel:
     score_config: what the config has instead for fusions that are more than a mask; function_config: for those with a
     user's function of scores, which may read tensors for every key; tensor_config: for a score function with a tensor,
     which takes shared memory, by head dims; heavy_config: smaller K tiles, for fusions that take many registers a
-    score. default_dims: those of the rows that packs hold unasked, by types. schedule: as ids say it, "" for one block
-    a CTA. dims_op: "eq", or "le" where head dims may be smaller than the kernel's, which TMA fills up with zeros.
+    score; heavy_tensor_config: for those with such a tensor. default_dims: those of the rows that packs hold unasked,
+    by types. schedule: as ids say it, "" for one block a CTA. dims_op: "eq", or "le" where head dims may be smaller
+    than the kernel's, which TMA fills up with zeros.
     """
 
     factory: str
@@ -88,6 +89,7 @@ class Kernel:
     function_config: Mapping[str, int | str] = field(default_factory=dict)
     tensor_config: Mapping[Dims, Mapping[str, int]] = field(default_factory=dict)
     heavy_config: Mapping[str, int] = field(default_factory=dict)
+    heavy_tensor_config: Mapping[str, int] = field(default_factory=dict)
     schedule: str = ""
     prefer: _Preference = _Preference()
     workspace: tuple[WorkspaceTerm, ...] = ()
@@ -158,8 +160,9 @@ _RING_OF_64_KIB, _RING_OF_32_KIB = ({"score_tensor_ring_bytes": num_kib * 1024} 
 _TENSOR_REGS = {"softmax_regs": 200, "correction_regs": 80, "other_regs": 32}
 _TENSOR = {**_TENSOR_REGS, **_RING_OF_64_KIB, "o_buffers": 0}
 # Half the scores of a row leave registers to other values, and to the other roles.
-_REGS_OF_64 = {"softmax_regs": 160, "correction_regs": 120, "other_regs": 72}
-_TENSOR_OF_64 = {**_TILES_OF_64, **_REGS_OF_64, **_RING_OF_32_KIB, "o_buffers": 0}
+_REGS_OF_64 = {"softmax_regs": 160, "correction_regs": 112, "other_regs": 80}
+_TENSOR_REGS_OF_64 = {"softmax_regs": 160, "correction_regs": 120, "other_regs": 72}
+_TENSOR_OF_64 = {**_TILES_OF_64, **_TENSOR_REGS_OF_64, **_RING_OF_32_KIB, "o_buffers": 0}
 _TENSOR_STAGES_16_BIT: Mapping[Dims, Mapping[str, int]] = {
     (32, 32): _TENSOR,
     (64, 64): _TENSOR,
@@ -208,6 +211,7 @@ def _blackwell(arch_name: str, bits: _Bits) -> Kernel:
         function_config=_FUNCTION_REGS,
         tensor_config=bits.tensor_stages,
         heavy_config={**_TILES_OF_64, **_REGS_OF_64},
+        heavy_tensor_config={**_TILES_OF_64, **_TENSOR_REGS_OF_64},
         dims_op="le",
     )
 
@@ -337,9 +341,11 @@ def _config(kernel: Kernel, dims: Dims, fusion: Fusion | None) -> dict[str, int 
         config |= kernel.score_config
     if _has_part(fusion, (ScoreFunction,)):
         config |= kernel.function_config
+    of_tiles = kernel.heavy_config
     for leaf in _tensor_leaves(fusion) if fusion is not None else ():
+        of_tiles = kernel.heavy_tensor_config
         config |= {**kernel.tensor_config[dims], "score_tensor_bytes": dtypes.dtype(leaf.dtype).bits // 8}
-    return _in_smaller_tiles(config, kernel.heavy_config) if kernel.heavy_config and _is_heavy(fusion) else config
+    return _in_smaller_tiles(config, of_tiles) if of_tiles and _is_heavy(fusion) else config
 
 
 # Registers that a score function takes for each score. A sink counts as one, and so does a joined mask.
