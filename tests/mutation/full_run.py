@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """full_run.py: judges every mutant of the kernels in subjects.py and writes docs/mutants.md.
 
-Called by hand: `python tests/mutation/full_run.py [--kernel TEXT] [--out FILE]`; takes a minute or two a kernel.
+Called by hand: `python tests/mutation/full_run.py [--kernel TEXT] [--out FILE]`; takes a minute or two a kernel, of
+which as many are judged at once as there are cores.
 Exit status 1 when a mutant survives, or when more than MAX_VACUOUS of a kernel's mutants are vacuous.
 """
 
@@ -12,9 +13,10 @@ import sys
 import time
 from collections import Counter
 from collections.abc import Iterator, Sequence
+from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
 
-from subjects import Subject, subjects
+from subjects import subjects
 
 from opdeck.core.mutation.gate import SCHEDULES, Fate, MutationGate, Verdict
 
@@ -39,9 +41,9 @@ def main() -> int:
     parser.add_argument("--kernel", default="", help="only kernels whose id contains this")
     parser.add_argument("--out", type=Path, default=DEFAULT_OUT)
     arguments = parser.parse_args()
-    judged = {
-        subject.variant.id: judge_all(subject) for subject in subjects() if arguments.kernel in subject.variant.id
-    }
+    names = [subject.variant.id for subject in subjects() if arguments.kernel in subject.variant.id]
+    with ProcessPoolExecutor() as pool:
+        judged = dict(zip(names, pool.map(judge_all, names), strict=True))
     arguments.out.parent.mkdir(exist_ok=True)
     arguments.out.write_text("\n".join(page(judged)))
     bad = [name for name, verdicts in judged.items() if is_bad(verdicts)]
@@ -50,7 +52,8 @@ def main() -> int:
     return 1 if bad else 0
 
 
-def judge_all(subject: Subject) -> list[Verdict]:
+def judge_all(name: str) -> list[Verdict]:
+    (subject,) = (subject for subject in subjects() if subject.variant.id == name)
     gate = MutationGate(subject.variant, subject.problems)
     begin = time.monotonic()
     verdicts = []
