@@ -11,18 +11,18 @@ import hashlib
 import os
 import shutil
 import tempfile
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from opdeck.aot import cache, manifest, toolchain
-from opdeck.aot.compile import CUBIN, OBJECT, PTX, CompileRequest, KernelFacts
+from opdeck.aot.compile import CUBIN, OBJECT, PTX, SPILL, CompileRequest, KernelFacts
 from opdeck.aot.link import link_inputs, link_pack
 from opdeck.aot.pack_source import PackIdentity, PackVariant, pack_source
 from opdeck.aot.worker import compile_all
-from opdeck.core.errors import ArgumentError, PackError
+from opdeck.core.errors import ArgumentError, PackError, SpillError
 from opdeck.core.schema import FamilySchema
-from opdeck.core.variant import Variant
+from opdeck.core.variant import Variant, has_stand_in
 
 SUFFIX = ".opdeck.so"
 
@@ -45,6 +45,16 @@ class _Compiled:
     def folder(self) -> Path:
         return self.request.out_dir
 
+    @property
+    def spill_path(self) -> Path:
+        """Where it is kept that the kernel spills."""
+        return _spills_dir() / f"{self.request.variant.id}-{self.key}.txt"
+
+    @property
+    def spill(self) -> str | None:
+        """What is said of the kernel if it spills."""
+        return self.spill_path.read_text() if self.spill_path.exists() else None
+
 
 @cache.disk_errors()
 def build(
@@ -60,13 +70,16 @@ def build(
     Writes out_dir/NAME.opdeck.so, the manifest NAME.json, and NAME.kernels/ with each cubin and PTX for people.
     schemas: of the variants' families, by name. jobs: compiling processes, by default one a core.
     Raises: PackError naming the variant that does not compile, the tool that is missing, or the path that cannot be
-    written.
+    written; SpillError for a variant whose kernel spills.
     """
     if not variants:
         raise PackError("variants of a pack: got none, want one or more")
     if Path(name).name != name:
         raise ArgumentError("name", repr(name), "a file name without a folder", "the folder is out_dir")
-    compiled = _compile_missing(variants, schemas, jobs or os.cpu_count() or 1, progress)
+    compiled = _compile_missing(variants, schemas, jobs, progress)
+    for row in compiled:
+        if row.spill is not None:
+            raise SpillError(f"{row.request.variant.id}: {row.spill}")
     used = {variant.family: schemas[variant.family] for variant in variants}
     identity = PackIdentity(name, toolchain.dsl_version(), toolchain.host_triple())
     source = pack_source(identity, used, [_pack_variant(row) for row in compiled])
@@ -87,6 +100,36 @@ def build(
     facts = [(row.request.variant, KernelFacts.read(row.folder)) for row in compiled]
     manifest.write(pack_path, manifest.Head(identity, key, pack_sha256), facts)
     return pack_path
+
+
+@cache.disk_errors()
+def spilling(
+    variants: Sequence[Variant],
+    schemas: Mapping[str, FamilySchema],
+    optional: Collection[Variant],
+    jobs: int | None = None,
+    progress: Progress = _no_progress,
+) -> dict[Variant, str]:
+    """Compiles all variants into the user's cache; the optional ones that spill, of which a pack of the others serves
+    every problem, with what is said of each.
+
+    Raises: PackError as `build` does, SpillError for another variant that spills.
+    """
+    compiled = _compile_missing(variants, schemas, jobs, progress)
+    spills = {row.request.variant: row.spill for row in compiled if row.spill is not None}
+    for variant, spill in spills.items():
+        others = [row for row in variants if row == variant or row not in spills]
+        if variant not in optional or not has_stand_in(variant, others):
+            raise SpillError(f"{variant.id}: {spill}")
+    return spills
+
+
+def known_spill(variant: Variant, schema: FamilySchema) -> str | None:
+    """What is said of the variant's kernel if it was compiled here and spilled; nothing is compiled."""
+    # Its key, which takes seconds to make if sources must be looked for, is asked for seldom.
+    if not any(_spills_dir().glob(f"{variant.id}-*")) or not toolchain.is_complete():
+        return None
+    return _place(variant, schema).spill
 
 
 @cache.disk_errors()
@@ -111,14 +154,19 @@ def ensure(variant: Variant, schema: FamilySchema | None = None) -> Path:
 
 
 def _compile_missing(
-    variants: Sequence[Variant], schemas: Mapping[str, FamilySchema], jobs: int, progress: Progress
+    variants: Sequence[Variant], schemas: Mapping[str, FamilySchema], jobs: int | None, progress: Progress
 ) -> list[_Compiled]:
-    """Compiles what the cache lacks; all variants with their places in it, in the order given."""
+    """Compiles what the cache lacks; all variants with their places in it, in the order given.
+
+    That a kernel spills is kept too, so that it is not compiled again.
+    """
     toolchain.c_compiler()  # its absence is known before the compiling, not after
     compiled = [_place(variant, schemas[variant.family]) for variant in variants]
-    missing = {row.folder: row for row in compiled if not row.folder.is_dir()}
+    missing = {row.folder: row for row in compiled if not row.folder.is_dir() and row.spill is None}
     num_done = len(compiled) - len(missing)
     progress(num_done, len(compiled), "")
+    for kept in (_objects_dir(), _spills_dir()):
+        kept.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(prefix=".compiling-", dir=_objects_dir()) as folder:
         by_id = {row.request.variant.id: row for row in missing.values()}
         requests = []
@@ -126,17 +174,28 @@ def _compile_missing(
             out_dir = Path(folder) / row.key
             out_dir.mkdir()
             requests.append(CompileRequest(row.request.schema, row.request.variant, out_dir))
-        for request in compile_all(requests, jobs) if requests else ():
-            cache.publish(request.out_dir, by_id[request.variant.id].folder)
+        for request in compile_all(requests, jobs or os.cpu_count() or 1) if requests else ():
+            _keep(request.out_dir, by_id[request.variant.id])
             num_done += 1
             progress(num_done, len(compiled), request.variant.id)
     return compiled
 
 
+def _keep(out_dir: Path, row: _Compiled) -> None:
+    """Puts into the cache what a worker left of a variant."""
+    spill = out_dir / SPILL
+    if spill.exists():
+        spill.replace(row.spill_path)
+    else:
+        cache.publish(out_dir, row.folder)
+
+
 def _objects_dir() -> Path:
-    folder = cache.cache_dir() / "objects"
-    folder.mkdir(parents=True, exist_ok=True)
-    return folder
+    return cache.cache_dir() / "objects"
+
+
+def _spills_dir() -> Path:
+    return cache.cache_dir() / "spills"
 
 
 def _place(variant: Variant, schema: FamilySchema) -> _Compiled:

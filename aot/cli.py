@@ -13,8 +13,8 @@ from typing import Annotated
 import typer
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
-from opdeck.aot.builder import build
-from opdeck.aot.plan import Rows, Selection, plan
+from opdeck.aot.builder import build, spilling
+from opdeck.aot.plan import Rows, Selection, optional, plan
 from opdeck.core.cli.text import print_table
 from opdeck.core.registry import registry
 
@@ -72,7 +72,10 @@ def build_command(
         int | None, typer.Option("--jobs", "-j", min=1, help="Compiling processes. Default: the cores.")
     ] = None,
 ) -> None:
-    """Compile the variants that `aot plan` lists into OUT/NAME.opdeck.so."""
+    """Compile the variants that `aot plan` lists into OUT/NAME.opdeck.so.
+
+    One that spills registers is left out where others serve its problems too, unless --variant asks for it.
+    """
     narrowed = _split(family), _split(arch), _split(dtype), tuple(fusion or ()), _split(plugin)
     planned = plan(registry, Selection(*narrowed, rows, _split(variant)))
     schemas = {row.family: registry.schema(row.family) for row in planned}
@@ -90,9 +93,13 @@ def build_command(
         def show(num_done: int, num_all: int, variant_id: str) -> None:
             bar.update(task, completed=num_done, total=num_all, description=variant_id)
 
-        pack_path = build(planned, schemas, out, name, jobs, show)
+        left_out = {} if variant else spilling(planned, schemas, optional(registry, planned), jobs, show)
+        kept = [row for row in planned if row not in left_out]
+        pack_path = build(kept, schemas, out, name, jobs, show)
+    for row, spill in left_out.items():
+        print(f"left out: {row.id}: {spill}")
     size_kib = pack_path.stat().st_size / 1024
-    print(f"{pack_path}: {len(planned)} variants, {size_kib:.0f} KiB, {time.monotonic() - begin:.1f} s")
+    print(f"{pack_path}: {len(kept)} variants, {size_kib:.0f} KiB, {time.monotonic() - begin:.1f} s")
 
 
 def _split(options: list[str] | None) -> tuple[str, ...]:

@@ -27,6 +27,8 @@ from opdeck.core.schema import FamilySchema
 from opdeck.core.variant import Variant
 
 OBJECT, HEADER, PTX, CUBIN, FACTS = "kernel.o", "kernel.h", "kernel.ptx", "kernel.cubin", "kernel.json"
+SPILL = "spill.txt"
+"""In the place of all of these, of a kernel that spills: what is said of it."""
 
 _DSL_TYPES = {
     "fp16": "Float16",
@@ -76,9 +78,9 @@ def entry_name(variant: Variant) -> str:
 
 
 def compile_variant(request: CompileRequest) -> None:
-    """Writes kernel.o, .h, .ptx, .cubin and .json into request.out_dir.
+    """Writes kernel.o, .h, .ptx, .cubin and .json into request.out_dir; spill.txt alone when a kernel spills.
 
-    Raises: PackError when the DSL does not export what the family's schema says, or when a kernel spills.
+    Raises: PackError when the DSL does not export what the family's schema says.
     """
     toolchain.load_dsl()
     from cutlass import cute
@@ -92,10 +94,14 @@ def compile_variant(request: CompileRequest) -> None:
     with tempfile.TemporaryDirectory() as dump_dir:
         options = toolchain.compile_options(variant.arch, dump_dir)
         compiled = cute.compile(entry, *fakes, make_fake_stream(), options=options)
+    kernels = kernel_resources(compiled.__cubin__)
+    check_names(kernels, name)
+    spill = spill_text(kernels)
+    if spill is not None:
+        (request.out_dir / SPILL).write_text(spill)
+        return
     compiled.export_to_c(file_path=str(request.out_dir), file_name=Path(OBJECT).stem, function_prefix=name)
     check_header((request.out_dir / HEADER).read_text(), name, params)
-    kernels = kernel_resources(compiled.__cubin__)
-    check_kernels(kernels, name)
     (request.out_dir / CUBIN).write_bytes(compiled.__cubin__)
     (request.out_dir / PTX).write_text(compiled.__ptx__)
     facts = KernelFacts(
@@ -189,16 +195,22 @@ def check_header(header: str, name: str, params: Sequence[Param]) -> None:
         raise PackError(f"arguments of {name}: got ({got}), want ({arguments})")
 
 
-def check_kernels(kernels: Sequence[KernelResources], name: str) -> None:
-    """Raises: PackError for a kernel that is not named after its variant, or that spills."""
+def check_names(kernels: Sequence[KernelResources], name: str) -> None:
+    """Raises: PackError for a kernel that is not named after its variant."""
     for kernel in kernels:
         if not re.fullmatch(rf"{name}(_\d+)?", kernel.name):
             raise PackError(f"kernel name: got {kernel.name}, want {name}_N (set_name_prefix in the factory)")
+
+
+def spill_text(kernels: Sequence[KernelResources]) -> str | None:
+    """What is to be said of the first kernel that spills; None when none does."""
+    for kernel in kernels:
         if kernel.frame_bytes > 0:
-            raise PackError(
+            return (
                 f"{kernel.name} spills: got a stack frame of {kernel.frame_bytes} bytes at {kernel.num_registers} "
                 f"registers, want 0"
             )
+    return None
 
 
 def dynamic_smem_bytes(host_ir: str) -> int:

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """cubin.py: reads what ptxas says of its kernels out of a cubin: registers, threads, stack frame.
 
-Who calls it: compile.py, which refuses a kernel that spills.
+Who calls it: compile.py, which keeps no kernel that spills.
 Source: a cubin is ELF64 (System V ABI, little endian). Section .nv.info has records (format u8, attribute u8, then by
 format a u16 value or a u16 size and that many bytes), as `cuobjdump -elf` prints them: EIATTR_REGCOUNT and
 EIATTR_FRAME_SIZE as pairs (symbol index, value); .nv.info.KERNEL has EIATTR_REQNTID or _MAX_THREADS as three extents.

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import enum
 import fnmatch
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -61,6 +61,11 @@ def plan(registry: Registry, selection: Selection) -> tuple[Variant, ...]:
     rows = _keep(rows, "dtype", selection.dtypes, lambda row: {row.dtype})
     rows = _keep(rows, "fusion", selection.fusions, lambda row: {row.fusion_name})
     return tuple(_matching(rows, selection.variants))
+
+
+def optional(registry: Registry, rows: Iterable[Variant]) -> frozenset[Variant]:
+    """Those of the rows that a pack may lack: all but the ones that families themselves put into packs by default."""
+    return frozenset(row for row in rows if not row.in_default_pack or row not in registry.get(row.family).variants())
 
 
 def _matching(rows: list[Variant], patterns: tuple[str, ...]) -> list[Variant]:

@@ -75,5 +75,9 @@ class PackError(OpdeckError, RuntimeError):
     """A kernel pack cannot be built, found or loaded."""
 
 
+class SpillError(PackError):
+    """A kernel that needs more registers than its threads have."""
+
+
 class HazardError(OpdeckError, RuntimeError):
     """The emulator found a fault or a hazard in a kernel."""

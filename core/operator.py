@@ -10,20 +10,20 @@ from __future__ import annotations
 
 import importlib
 import inspect
-from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from opdeck.core import arrays
 from opdeck.core.arrays import TensorView
 from opdeck.core.devices import Device, LaunchArgs, Launcher, device_for
-from opdeck.core.errors import ArgumentError, ArgumentTypeError, Unsupported
+from opdeck.core.errors import ArgumentError, ArgumentTypeError, SpillError, Unsupported
 from opdeck.core.family import Family, Request
 from opdeck.core.fusion import Fusion, Leaf, LeafKind
 from opdeck.core.problem import Problem, bind, check_leaf, failed_check
 from opdeck.core.scalars import scalar
 from opdeck.core.schema import ArgSpec, FamilySchema
-from opdeck.core.variant import Variant, fusion_key
+from opdeck.core.variant import Variant, fusion_key, has_stand_in
 
 MAX_PLANS = 1024
 
@@ -164,14 +164,15 @@ class Operator:
         stream: Any = None,
         variant: str | None = None,
         **kwargs: Any,
-    ) -> None:
-        """All of a call but the launch: its kernel is found, compiled if need be, and loaded.
+    ) -> Variant:
+        """All of a call but the launch: its kernel is found, compiled if need be, and loaded. Returns whose it is.
 
         A call with the same shapes, strides and types then only launches (under graph capture, say).
         """
         call = self._bind(self._family.call(*args, **kwargs), _Where(device, stream, variant))
         if call.plan.launcher is not None:
             call.plan.launcher.prepare(call.args)
+        return call.plan.variant
 
     def _bind(self, request: Request, given: _Where) -> _Call:
         """Finds the plan of a request, and allocates the outputs that were not given."""
@@ -198,35 +199,74 @@ class Operator:
         return bind(self.schema, tensors, request.fusion, target, _new_dtypes(request))
 
     def explain(self, problem: Problem) -> tuple[Refusal, ...]:
-        """For each variant, in priority order, why it refuses the problem."""
-        return _refusals(self.variants((problem.fusion,)), problem)
+        """For each variant, in priority order, why it refuses the problem, or why it has no kernel."""
+        refusals = (Refusal(row, tuple(row.refusals(problem))) for row in self.variants((problem.fusion,)))
+        return tuple(Refusal(row.variant, row.reasons or self._spills(row.variant)) for row in refusals)
 
     def select(self, problem: Problem, variant: str | None = None) -> Variant:
-        """The first variant that accepts the problem, those that are preferred before the others, each in priority
-        order; with an id, that variant if it does.
+        """The first variant, in priority order, that accepts the problem, or what is preferred to it: the first whose
+        preferences hold and for which it stands in. Where it is known that its kernel spills, the same of the others,
+        as long as one of these stands in for it. With an id, that variant if it accepts.
 
         Raises: Unsupported with the reasons of all variants, or of that one; ArgumentError when none has that id.
         """
+        candidates = list(self._candidates(self._named(problem, variant), problem))
+        return next((row for row in candidates if not self._spills(row)), candidates[-1])
+
+    def _named(self, problem: Problem, variant: str | None) -> list[Variant]:
+        """The rows to choose from: that of an id, or all. Raises: ArgumentError when none has that id."""
         rows = [row for row in self.variants((problem.fusion,)) if variant in (None, row.id)]
         if variant is not None and not rows:
             raise ArgumentError("variant", repr(variant), f"the id of a variant of {self.__name__}")
-        for row in _by_preference(rows, problem):
-            if row.accepts(problem):
-                return row
-        refusals = _refusals(rows, problem)
+        return rows
+
+    def _candidates(self, rows: Sequence[Variant], problem: Problem) -> Iterator[Variant]:
+        """What is chosen of the rows, and behind each what is chosen where its kernel spills.
+
+        Raises: Unsupported when none accepts.
+        """
+        left = list(rows)
+        while True:
+            chosen = _choice(left, problem)
+            if chosen is None:
+                raise self._unsupported(rows, problem)
+            yield chosen
+            if not has_stand_in(chosen, left):
+                return
+            left.remove(chosen)
+
+    def _unsupported(self, rows: Sequence[Variant], problem: Problem) -> Unsupported:
+        refusals = [Refusal(row, tuple(row.refusals(problem))) for row in rows]
         message = f"{problem}: none of {len(refusals)} variants accepts it"
         if refusals:
             nearest = min(refusals, key=lambda row: len(row.reasons))
             message += f"; nearest: {nearest.variant.id} ({'; '.join(nearest.reasons)})"
-        raise Unsupported(message, refusal_lines(refusals))
+        return Unsupported(message, refusal_lines(refusals))
 
-    def _choose(self, problem: Problem, device: Device, variant_id: str | None) -> Variant:
-        """What `select` says; where that is neither loaded nor can be compiled, the next that accepts and is loaded."""
-        chosen = self.select(problem, variant_id)
-        if variant_id is not None or device.can_launch(chosen):
-            return chosen
-        rows = _by_preference(self.variants((problem.fusion,)), problem)
-        return next((row for row in rows if row.accepts(problem) and device.can_launch(row)), chosen)
+    def _spills(self, variant: Variant) -> tuple[str, ...]:
+        """What is known of the variant's kernel if it spills."""
+        from opdeck.aot import known_spill
+
+        spill = known_spill(variant, self.schema)
+        return () if spill is None else (spill,)
+
+    def _kernel(self, problem: Problem, device: Device, variant_id: str | None) -> tuple[Variant, Launcher]:
+        """The variant that is launched, with its launcher: of the candidates the first whose kernel does not spill.
+
+        Where the first is neither loaded nor can be compiled, they are those of the rows that are loaded.
+        """
+        rows = self._named(problem, variant_id)
+        first = next(self._candidates(rows, problem))
+        if variant_id is None and not device.can_launch(first):
+            rows = [row for row in rows if row.accepts(problem) and device.can_launch(row)] or rows
+        spill: SpillError | None = None
+        for row in self._candidates(rows, problem):
+            try:
+                return row, device.launcher(self.schema, row)
+            except SpillError as error:
+                spill = error
+        assert spill is not None
+        raise spill
 
     def _plan(
         self,
@@ -270,10 +310,10 @@ class Operator:
                 new_outputs.append(_NewOutput(name, shape, output.dtype or _output_dtype(self.schema, arg, tensors)))
         values = ((arg.name, arg.default_value(fields)) for arg in self.schema.args)
         defaults = {name: value for name, value in values if value is not None}
-        variant = self._choose(problem, device, variant_id)
-        is_empty = any(rule.failure(fields) is None for rule in self.schema.empty)
-        launcher = None if is_empty else device.launcher(self.schema, variant)
-        return _Plan(variant, launcher, tuple(new_outputs), defaults)
+        if any(rule.failure(fields) is None for rule in self.schema.empty):
+            variant = next(self._candidates(self._named(problem, variant_id), problem))
+            return _Plan(variant, None, tuple(new_outputs), defaults)
+        return _Plan(*self._kernel(problem, device, variant_id), tuple(new_outputs), defaults)
 
     def _checked_scalars(self, given: Mapping[str, Any]) -> dict[str, float | int]:
         scalars = {name: scalar(name, value, self.schema.arg(name).kind) for name, value in given.items()}
@@ -284,12 +324,13 @@ class Operator:
         return scalars
 
 
-def _by_preference(rows: Sequence[Variant], problem: Problem) -> list[Variant]:
-    return sorted(rows, key=lambda row: not row.is_preferred(problem))
-
-
-def _refusals(rows: Sequence[Variant], problem: Problem) -> tuple[Refusal, ...]:
-    return tuple(Refusal(row, tuple(row.refusals(problem))) for row in rows)
+def _choice(rows: Sequence[Variant], problem: Problem) -> Variant | None:
+    """Which of the rows serves the problem: od_select of abi/src/select.c says the same of those of packs."""
+    first = next((row for row in rows if row.accepts(problem)), None)
+    if first is None:
+        return None
+    preferred = (row for row in rows if row.is_preferred(problem) and first.stands_in_for(row))
+    return next((row for row in preferred if row.accepts(problem)), first)
 
 
 def _given_tensors(request: Request) -> dict[str, TensorView]:

@@ -11,6 +11,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from dataclasses import field as dataclass_field
 from typing import Literal
 
 from opdeck.core import dtypes
@@ -59,7 +60,7 @@ class Rule:
     rhs_divisor: int = 1
     rhs_plus: int = 0
     when: tuple[str, int] | None = None
-    hint: str = ""
+    hint: str = dataclass_field(default="", compare=False)
 
     def failure(self, fields: Mapping[str, float]) -> str | None:
         """Why the rule does not hold, "dqk: got 96, want 64|128"; None when it holds."""

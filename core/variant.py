@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import importlib
-from collections.abc import Hashable, Iterator, Mapping
+from collections.abc import Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -34,9 +34,9 @@ class Variant:
     compile time. dtype: as lists and commands call its element types; symbol_dtypes: the element type of each type
     symbol of the schema for which that is not `dtype`. in_default_pack: whether a pack holds it without being asked for
     every row; what is left out is compiled on request, or at its first use. transposed: the transposable arguments
-    whose contiguous dim is the last but one. prefer: where there are such rules and all hold, the row goes before rows
-    without. workspace: the terms whose sum is how much device memory a launch needs besides its tensors; the entry gets
-    its address behind the leaves.
+    whose contiguous dim is the last but one. prefer: where there are such rules and all hold, the row goes before one
+    that stands in for it. workspace: the terms whose sum is how much device memory a launch needs besides its tensors;
+    the entry gets its address behind the leaves.
     """
 
     id: str
@@ -73,8 +73,16 @@ class Variant:
         return next(self._failures(problem), None) is None
 
     def is_preferred(self, problem: Problem) -> bool:
-        """Whether the variant, if it accepts the problem, goes before those that are not preferred."""
+        """Whether the variant, if it accepts the problem, goes before those that stand in for it."""
         return bool(self.prefer) and all(rule.failure(problem.field_values) is None for rule in self.prefer)
+
+    def stands_in_for(self, other: Variant) -> bool:
+        """Whether it accepts all that the other one does: it has no rule that the other lacks."""
+        return (self.family, self.arch, fusion_key(self.fusion)) == (
+            other.family,
+            other.arch,
+            fusion_key(other.fusion),
+        ) and set(self.accept) <= set(other.accept)
 
     def refusals(self, problem: Problem) -> list[str]:
         """Every reason why the variant does not accept the problem; empty when it accepts."""
@@ -103,6 +111,19 @@ class Variant:
                 raise  # the module is there; something that it imports is not
             raise PluginError(f"variant {self.id}: its factory {self.factory!r} cannot be found: {error}") from error
         return factory(self)
+
+
+def has_stand_in(variant: Variant, rows: Sequence[Variant]) -> bool:
+    """Whether the rows, which are in priority order and have the variant among them, can do without it.
+
+    So they can where one that stands in for it comes before it, so that the variant is only ever preferred or named, or
+    has fewer rules, and so accepts more.
+    """
+    num_before, num_rules = rows.index(variant), len(set(variant.accept))
+    return any(
+        other != variant and other.stands_in_for(variant) and (idx < num_before or len(set(other.accept)) < num_rules)
+        for idx, other in enumerate(rows)
+    )
 
 
 def fusion_name(fusion: Fusion | None) -> str:

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * select.c: walks the variants of a family in priority order, for opdeck_plan_create (plan.c), which takes the first
- * that accepts, those whose preferences hold before the others, and for opdeck_explain, which lists them all.
+ * select.c: walks the variants of a family in priority order, for opdeck_plan_create (plan.c) and for opdeck_explain,
+ * which lists them all. Chosen is the first that accepts, or what is preferred to it: the first whose preferences hold
+ * and that accepts nothing else.
  */
 #include "select.h"
 
@@ -39,7 +40,7 @@ typedef struct od_search {
   od_binding *binding;
   od_text *table;      /* gets a line a variant that refuses; NULL: */
   od_reasons *reasons; /* gets the reasons of those of the device's arch; NULL: nobody wants them */
-  int is_of_preferred; /* 1: of variants alone whose preferences hold */
+  const opdeck_pack_variant *instead_of; /* only variants that are preferred to this one; NULL: all */
   opdeck_ctx *ctx;
   int32_t next_pack_idx;
   int32_t next_variant_idx;
@@ -146,7 +147,31 @@ static int is_wanted(const opdeck_problem *problem, const opdeck_pack_variant *v
   return problem->variant == NULL || strcmp(problem->variant, variant->id) == 0;
 }
 
-static int is_preferred(const od_binding *binding, const opdeck_pack_variant *variant) {
+/* Whether two texts, either of which may be missing, are the same. */
+static int is_same_text(const char *a, const char *b) {
+  return a == NULL || b == NULL ? a == b : strcmp(a, b) == 0;
+}
+
+/* Whether two rules hold of the same problems. */
+static int is_same_rule(const opdeck_rule *a, const opdeck_rule *b) {
+  return strcmp(a->field, b->field) == 0 && a->op == b->op && a->num_values == b->num_values &&
+         (a->num_values == 0 || memcmp(a->values, b->values, (size_t)a->num_values * sizeof *a->values) == 0) &&
+         is_same_text(a->rhs_field, b->rhs_field) && a->rhs_plus == b->rhs_plus &&
+         is_same_text(a->when_field, b->when_field) && a->when_value == b->when_value;
+}
+
+static int has_rule(const opdeck_pack_variant *variant, const opdeck_rule *rule) {
+  for (int32_t rule_idx = 0; rule_idx < variant->num_accept; ++rule_idx)
+    if (is_same_rule(&variant->accept[rule_idx], rule)) return 1;
+  return 0;
+}
+
+/* Whether the preferences of a variant hold, and it has all rules of the other, which accepts the problem: one for
+ * larger head dims is not preferred to one that fits. */
+static int is_preferred(const od_binding *binding, const opdeck_pack_variant *variant,
+                        const opdeck_pack_variant *other) {
+  for (int32_t rule_idx = 0; rule_idx < other->num_accept; ++rule_idx)
+    if (!has_rule(variant, &other->accept[rule_idx])) return 0;
   const int32_t num_rules = variant->num_prefer;
   return num_rules > 0 && opdeck_rules_first_failure(variant->prefer, num_rules, binding->fields, binding->num_fields,
                                                      NULL, 0) == num_rules;
@@ -168,7 +193,7 @@ static const opdeck_pack_variant *next_of_pack(od_search *search, const opdeck_p
   while (search->next_variant_idx < table->num_variants) {
     const opdeck_pack_variant *variant = &table->variants[search->next_variant_idx++];
     if (variant->family_idx != family_idx || !is_wanted(search->problem, variant)) continue;
-    if (search->is_of_preferred && !is_preferred(search->binding, variant)) continue;
+    if (search->instead_of != NULL && !is_preferred(search->binding, variant, search->instead_of)) continue;
     ++search->num_variants;
     if (status == OPDECK_OK && is_accepted(search, variant)) return variant;
   }
@@ -187,10 +212,18 @@ static int next_accepting(od_search *search, od_choice *choice) {
   return 0;
 }
 
-/* Of the variants whose preferences hold, the first that accepts. */
-static int find_preferred(opdeck_ctx *ctx, const opdeck_problem *problem, od_binding *binding, od_choice *choice) {
-  od_search search = {.problem = problem, .binding = binding, .ctx = ctx, .is_of_preferred = 1};
-  return next_accepting(&search, choice);
+static const opdeck_pack_variant *variant_of(const od_choice *choice) {
+  return &choice->pack->table.variants[choice->variant_idx];
+}
+
+/* What is chosen; the binding is then bound to it. `search` is that of the first that accepts, and at its beginning. */
+static int choose(od_search *search, od_choice *choice) {
+  if (!next_accepting(search, choice)) return 0;
+  od_search preferred = {.problem = search->problem, .binding = search->binding, .instead_of = variant_of(choice),
+                         .ctx = search->ctx};
+  if (next_accepting(&preferred, choice)) return 1;
+  od_search again = {.problem = search->problem, .binding = search->binding, .ctx = search->ctx};
+  return next_accepting(&again, choice);
 }
 
 static opdeck_status refuse_unknown(opdeck_ctx *ctx, const opdeck_problem *problem) {
@@ -226,12 +259,11 @@ static opdeck_status refuse(const od_search *search) {
 }
 
 opdeck_status od_select(opdeck_ctx *ctx, const opdeck_problem *problem, od_binding *binding, od_choice *choice) {
-  if (find_preferred(ctx, problem, binding, choice)) return OPDECK_OK;
   od_reasons reasons;
   reasons.num_reasons = 0;
   reasons.num_others = 0;
   od_search search = {.problem = problem, .binding = binding, .reasons = &reasons, .ctx = ctx};
-  return next_accepting(&search, choice) ? OPDECK_OK : refuse(&search);
+  return choose(&search, choice) ? OPDECK_OK : refuse(&search);
 }
 
 static void add_fields(od_text *text, const od_binding *binding) {
@@ -249,17 +281,15 @@ static void add_fields(od_text *text, const od_binding *binding) {
 static opdeck_status explain(opdeck_ctx *ctx, const opdeck_problem *problem, od_binding *binding, od_text *text) {
   od_search search = {.problem = problem, .binding = binding, .table = text, .ctx = ctx};
   od_text_add(text, "%s on %s, fusion %s\n", problem->family, ctx->device.arch, od_fusion_name(problem));
-  od_choice preferred;
-  const int has_preferred = find_preferred(ctx, problem, binding, &preferred);
+  od_search first = {.problem = problem, .binding = binding, .ctx = ctx};
+  od_choice chosen = {NULL, 0};
+  choose(&first, &chosen);
   od_choice choice;
   int32_t num_accepting = 0;
   while (next_accepting(&search, &choice)) {
-    const int is_preferred_one = has_preferred && choice.pack == preferred.pack &&
-                                 choice.variant_idx == preferred.variant_idx;
-    const int is_chosen = has_preferred ? is_preferred_one : num_accepting == 0;
+    const int is_chosen = choice.pack == chosen.pack && choice.variant_idx == chosen.variant_idx;
     ++num_accepting;
-    od_text_add(text, "  %s: accepts%s\n", choice.pack->table.variants[choice.variant_idx].id,
-                is_chosen ? " (chosen)" : "");
+    od_text_add(text, "  %s: accepts%s\n", variant_of(&choice)->id, is_chosen ? " (chosen)" : "");
   }
   if (search.num_variants == 0) return refuse_unknown(ctx, problem);
   if (num_accepting == 0 && search.fault != OPDECK_OK) return od_fail(search.fault, "%s", search.fault_message);

@@ -368,12 +368,13 @@ def _fill(extents: tuple[int, ...], style: str, rng: np.random.Generator) -> Arr
 
 def _choose(inputs: Inputs, fusion: AttentionFusion | None, where: Device, wanted: _Wanted) -> Variant:
     operator = registry.get("fmha_fwd")
-    problem = operator.problem(**_in_memory(inputs, where), mask=fusion, device=where)
-    chosen = operator.select(problem)
-    accepting = [chosen, *(row.variant for row in operator.explain(problem) if not row.reasons)]
-    variant = wanted.first_of(accepting)
+    tensors = _in_memory(inputs, where)
+    chosen = operator.prepare(**tensors, mask=fusion, device=where)
+    problem = operator.problem(**tensors, mask=fusion, device=where)
+    others = [row.variant for row in operator.explain(problem) if not row.reasons]
+    variant = wanted.first_of([chosen, *others])
     if variant is None:
-        names = ", ".join(row.id for row in accepting[1:])
+        names = ", ".join(row.id for row in others)
         raise Unsupported(f"{problem}: {wanted} leaves none of the variants that accept it, {names}", [])
     return variant
 

@@ -152,6 +152,7 @@ static const opdeck_pack_param copy_params[] = {{FAKE_SOURCE, OPDECK_ARG_TENSOR,
 
 EXPORTED_OBJECT(fmha_bf16, fmha_params)
 EXPORTED_OBJECT(fmha_any, fmha_params)
+EXPORTED_OBJECT(fmha_many, fmha_params)
 EXPORTED_OBJECT(fmha_alibi, alibi_params)
 EXPORTED_OBJECT(fmha_hopper, fmha_params)
 EXPORTED_OBJECT(copy_f32, copy_params)
@@ -186,6 +187,8 @@ static const opdeck_pack_family families[] = {
 static const opdeck_pack_variant variants[] = {
     {VARIANT(fmha_bf16, 0, "sm_100a", "none", fmha_params), ACCEPT(accept_bf16)},
     {VARIANT(fmha_any, 0, "sm_100a", "none", fmha_params), ACCEPT(accept_any_dtype), .prefer = prefer_many,
+     .num_prefer = LENGTH(prefer_many)},
+    {VARIANT(fmha_many, 0, "sm_100a", "none", fmha_params), ACCEPT(accept_bf16), .prefer = prefer_many,
      .num_prefer = LENGTH(prefer_many)},
     {VARIANT(fmha_alibi, 0, "sm_100a", "alibi", alibi_params), ACCEPT(accept_bf16), .leaves = alibi_leaves,
      .num_leaves = LENGTH(alibi_leaves)},

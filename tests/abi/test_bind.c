@@ -121,10 +121,10 @@ static void test_unsupported(void) {
     fmha.shapes[args[idx]][3] = 32;
   }
   CHECK_STATUS(plan_status(&fmha), OPDECK_UNSUPPORTED,
-               "fmha_fwd on sm_100a: none of 4 variants (1 of them for other archs)");
+               "fmha_fwd on sm_100a: none of 5 variants (1 of them for other archs)");
   CHECK(strstr(opdeck_last_error(), "nearest: fmha_bf16 (dqk: got 32, want 64|128 (others: mla))") != NULL);
   CHECK(strstr(opdeck_last_error(),
-               "\n  dqk: got 32, want 64|128 (others: mla) (2 variants, such as fmha_bf16)\n") != NULL);
+               "\n  dqk: got 32, want 64|128 (others: mla) (3 variants, such as fmha_bf16)\n") != NULL);
   CHECK(strstr(opdeck_last_error(), "\n  fmha_alibi: fusion: got none, want alibi") != NULL);
   CHECK(strstr(opdeck_last_error(), "\n  fmha_hopper") == NULL);
 }
@@ -165,7 +165,7 @@ static void test_fusion(void) {
   INVALID(fmha.problem.fusion = &fusion, "alibi.offset: got a float32 (kind 3), want an int32");
 }
 
-/* More blocks of rows than SMs: a later variant is preferred. */
+/* More blocks of rows than SMs: a later variant is preferred, but not the one that accepts other types too. */
 static void test_preference(void) {
   fmha_problem fmha;
   init_fmha(&fmha);
@@ -175,18 +175,24 @@ static void test_preference(void) {
   set_shape(&fmha, ARG_LSE, 3, (const int64_t[]){2, 4, sq});
   char text[4096];
   CHECK_OK(opdeck_explain(ctx, &fmha.problem, text, sizeof text, NULL));
-  CHECK(strstr(text, "\n  fmha_bf16: accepts\n  fmha_any: accepts (chosen)\n") != NULL);
+  CHECK(strstr(text, "\n  fmha_bf16: accepts\n  fmha_any: accepts\n  fmha_many: accepts (chosen)\n") != NULL);
   CHECK(strstr(text, " row_blocks=152") != NULL);
   opdeck_plan *plan = NULL;
   opdeck_kernel_info info = {.struct_size = sizeof info};
   CHECK_OK(opdeck_plan_create(ctx, &fmha.problem, &plan));
   CHECK_OK(opdeck_plan_info(plan, &info));
-  CHECK(strcmp(info.variant, "fmha_any") == 0);
+  CHECK(strcmp(info.variant, "fmha_many") == 0);
   opdeck_plan_destroy(plan);
   fmha.problem.variant = "fmha_bf16";
   CHECK_OK(opdeck_plan_create(ctx, &fmha.problem, &plan));
   CHECK_OK(opdeck_plan_info(plan, &info));
   CHECK(strcmp(info.variant, "fmha_bf16") == 0);
+  opdeck_plan_destroy(plan);
+  fmha.problem.variant = NULL;
+  for (int arg = ARG_Q; arg <= ARG_O; ++arg) fmha.tensors[arg].dtype_code = OPDECK_CODE_FLOAT;
+  CHECK_OK(opdeck_plan_create(ctx, &fmha.problem, &plan));
+  CHECK_OK(opdeck_plan_info(plan, &info));
+  CHECK(strcmp(info.variant, "fmha_any") == 0); /* the first that accepts fp16 */
   opdeck_plan_destroy(plan);
 }
 
@@ -197,7 +203,8 @@ static void test_explain(void) {
   size_t needed_bytes = 0;
   CHECK_OK(opdeck_explain(ctx, &fmha.problem, text, sizeof text, &needed_bytes));
   CHECK(needed_bytes == strlen(text) + 1);
-  CHECK(strstr(text, "fmha_fwd on sm_100a, fusion none\n  fmha_bf16: accepts (chosen)\n  fmha_any: accepts\n") == text);
+  CHECK(strstr(text, "fmha_fwd on sm_100a, fusion none\n  fmha_bf16: accepts (chosen)\n  fmha_any: accepts\n"
+                     "  fmha_many: accepts\n") == text);
   CHECK(strstr(text, "fmha_hopper: arch: got sm_100a, want sm_90a\n") != NULL);
   CHECK(strstr(text, " sk=5 ") != NULL && strstr(text, " dtype.T=bf16 ") != NULL && strstr(text, " has.lse=1") != NULL);
   char small[10];

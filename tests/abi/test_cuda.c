@@ -125,7 +125,7 @@ static void test_replaced_pack(void) {
   CHECK_OK(opdeck_ctx_load_pack(old, path));
   uint32_t num_kernels = 0;
   CHECK_OK(opdeck_ctx_num_kernels(old, &num_kernels));
-  CHECK(num_kernels == 18);
+  CHECK(num_kernels == 21);
   unlink(path);
   opdeck_ctx_destroy(old);
 }

@@ -301,6 +301,7 @@ def test_kernels_whose_ctas_take_several_blocks_are_for_more_blocks_than_sms(
         (2047, 2048, 128, np.float16, "persistent"),
         (2048, 2047, 128, np.float16, "persistent"),
         (2048, 2048, 64, np.float16, "persistent"),
+        (2048, 2048, 96, np.float16, "persistent"),  # whose kernel is preferred to pairs of 128
         (2048, 2048, 128, ml_dtypes.float8_e4m3fn, "persistent"),
     ],
 )
