@@ -36,7 +36,7 @@ class Activation(Fusion):
 
         floatmath has the functions for it.
         """
-        raise NotImplementedError(f"{type(self).__qualname__}.activate")
+        raise self.lacks("activate")
 
     def sample(self: FusionT, rng: np.random.Generator) -> FusionT:
         """The same activation with leaf values to try, by default the fields' defaults: for `opdeck check-plugin` and

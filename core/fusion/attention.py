@@ -92,7 +92,7 @@ class AttentionFusion(Fusion):
 
     def reference(self, scores: npt.NDArray[np.float64], coords: Coords) -> npt.NDArray[np.float64]:
         """What the fusion does to scores, in numpy. coords broadcast to the shape of scores."""
-        raise NotImplementedError(f"{type(self).__qualname__}.reference")
+        raise self.lacks("reference")
 
     @property
     def scores(self) -> tuple[Score, ...]:
@@ -164,7 +164,7 @@ class Score(AttentionFusion):
         Arithmetic that runs on numpy arrays and on the DSL's traced numbers alike; see floatmath for functions. Where
         k >= sk the result does not matter, but tensors must not be read beyond their ends.
         """
-        raise NotImplementedError(f"{type(self).__qualname__}.score")
+        raise self.lacks("score")
 
     def apply_score(self, scores: Any, coords: Coords) -> None:
         """Changes registers `scores`, a row of logits of keys coords.k + i, in a kernel. By default one by one."""
@@ -187,7 +187,7 @@ class Mask(AttentionFusion):
 
     def visible(self, coords: Coords) -> Any:
         """Whether query coords.q sees key coords.k: a truth value a element. Must be false where k >= sk."""
-        raise NotImplementedError(f"{type(self).__qualname__}.visible")
+        raise self.lacks("visible")
 
     def reference(self, scores: npt.NDArray[np.float64], coords: Coords) -> npt.NDArray[np.float64]:
         return np.where(self.visible(coords), scores, -np.inf)
@@ -214,7 +214,7 @@ class IntervalMask(Mask):
 
     def visible_interval(self, q: IntLike, sq: IntLike, sk: IntLike) -> tuple[IntLike, IntLike]:
         """(k_begin, k_end): query q sees the keys k_begin <= k < k_end. k_end <= sk; empty where k_end <= k_begin."""
-        raise NotImplementedError(f"{type(self).__qualname__}.visible_interval")
+        raise self.lacks("visible_interval")
 
     def visible(self, coords: Coords) -> Any:
         k_begin, k_end = self.visible_interval(coords.q, coords.sq, coords.sk)

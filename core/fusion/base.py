@@ -17,14 +17,25 @@ import dataclasses
 import enum
 import functools
 import re
+import types
 import typing
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Annotated, Any, ClassVar, NamedTuple, TypeVar
 
 from opdeck.core.errors import ArgumentError, ArgumentTypeError
+from opdeck.core.fusion import calls
 
 MAX_NUM_LEAVES = 16
+_OWN_MODULES = "opdeck.core.fusion"
+# Of others' classes errors in these are named, and `//` and `%` round there as Python does.
+_CALLED_BY_KERNELS = frozenset(
+    (
+        *("at", "tile_ranges", "k_tile", "visible", "visible_interval"),
+        *("score", "score_with", "apply_score", "apply_score_with"),
+        *("activate", "apply"),
+    )
+)
 
 FusionT = TypeVar("FusionT", bound="Fusion")
 
@@ -186,13 +197,17 @@ class Fusion:
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
         name = cls.__dict__.get("name")
-        if isinstance(name, str) and "." not in name and not cls.__module__.startswith("opdeck.core.fusion"):
+        if isinstance(name, str) and "." not in name and not cls.__module__.startswith(_OWN_MODULES):
             hint = "names without a dot are opdeck's own"
             raise ArgumentError(f"{cls.__qualname__}.name", repr(name), "PLUGIN.fusion", hint)
         inherited = getattr(cls, "name", None)
         if name is None and isinstance(inherited, str):
             want, hint = "a name of its own", "kernels are found by it"
             raise ArgumentError(f"{cls.__qualname__}.name", f"{inherited!r}, that of a base", want, hint)
+        if not cls.__module__.startswith(_OWN_MODULES):
+            for method in [vars(cls).get(called) for called in _CALLED_BY_KERNELS]:
+                if isinstance(method, types.FunctionType):
+                    setattr(cls, method.__name__, calls.guarded(method))
 
     @functools.cached_property
     def static_key(self) -> Hashable:
@@ -218,6 +233,10 @@ class Fusion:
         from opdeck.core.fusion.identity import identity
 
         return f"{slug}_{identity(self)[:8]}"
+
+    def lacks(self, method: str) -> ArgumentTypeError:
+        """The error of a base class's method that has to be overridden."""
+        return ArgumentTypeError(f"{type(self).__qualname__}.{method}", "no such method", "one: kernels call it")
 
     def statics(self) -> Iterator[tuple[str, object]]:
         """(field, value) of each static field, and of each leaf that is absent."""

@@ -196,7 +196,7 @@ class ScoreFunction(_FunctionFusion, Score):
     parameters: ClassVar[tuple[str, ...]] = ("score", "coords")
 
     def score(self, score: Any, coords: Coords) -> Any:
-        return calls.checked_logit(self.fn.function, self.call(score, coords))
+        return calls.checked_logit("fn", self.fn.function, self.call(score, coords))
 
     def reference(self, scores: npt.NDArray[np.float64], coords: Coords) -> npt.NDArray[np.float64]:
         return np.broadcast_to(self.score(scores, coords), scores.shape)  # fn may be constant
@@ -209,7 +209,7 @@ class MaskFunction(_FunctionFusion, Mask):
     parameters: ClassVar[tuple[str, ...]] = ("coords",)
 
     def visible(self, coords: Coords) -> Any:
-        return calls.checked_truth(self.fn.function, self.call(coords)) & (coords.k < coords.sk)
+        return calls.checked_truth("fn", self.fn.function, self.call(coords)) & (coords.k < coords.sk)
 
 
 @functools.cache

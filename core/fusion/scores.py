@@ -79,11 +79,11 @@ class TensorScore(Score):
     def tensor(self) -> Any:
         """The leaf: (B or 1, Hq or 1, Sq or 1, Sk) fp32, fp16 or bf16; for packed sequences at least the longest's
         Sq and Sk."""
-        raise NotImplementedError(f"{type(self).__qualname__}.tensor")
+        raise self.lacks("tensor")
 
     def score_with(self, score: Any, element: Any, coords: Coords) -> Any:
         """The new logit of query coords.q and key coords.k; element: that of the tensor, as a float."""
-        raise NotImplementedError(f"{type(self).__qualname__}.score_with")
+        raise self.lacks("score_with")
 
     def apply_score_with(self, scores: Any, elements: Any, coords: Coords) -> None:
         """Changes registers `scores`, logits of keys coords.k + i, in a kernel; elements[i]: as in score_with."""

@@ -1,19 +1,23 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Errors in functions of score_mod and mask_mod: file, line and cause are named, on the host and in compilers alike."""
+"""Errors in functions of score_mod and mask_mod, and in methods of others' fusions: file, line and cause are named, on
+the host and in compilers alike."""
 
 from __future__ import annotations
 
 import math
 import re
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
+import faulty_fusions
 import numpy as np
 import pytest
+from faulty_fusions import Bounded, Branching, FromMath, NoMethod, NoResult, NoTruth, OneBound, OneIndex
 
 from opdeck.core import registry
 from opdeck.core.errors import ArgumentError, ArgumentTypeError, OpdeckError
-from opdeck.core.fusion import AttentionFusion, mask_mod, score_mod
+from opdeck.core.fusion import AttentionFusion, Mask, mask_mod, score_mod
 
 SLOPES, TABLE = np.ones(2, np.float32), np.ones((2, 16), np.float32)
 
@@ -127,3 +131,52 @@ def test_a_function_that_no_kernel_can_call_is_named(make: Callable[[], Attentio
 def test_the_standard_library_may_be_taken() -> None:
     """Its modules have no sources to hash, some of them."""
     assert score_mod(lambda score, at: score * math.pi).score(2.0, None) == 2 * math.pi
+
+
+# What is raised for a class's method, and the beginning of the message; {line}: of a text in the source.
+METHODS: dict[str, tuple[AttentionFusion, type[OpdeckError], str, str]] = {
+    "if": (Branching(), ArgumentError, "faulty.branching.visible: got Branching.visible", "if coords.q < 3"),
+    "called": (
+        Bounded(),
+        ArgumentError,
+        "faulty.bounded.visible_interval: got Bounded.visible_interval",
+        "return sk if q > sk",
+    ),
+    "math": (FromMath(), ArgumentError, "faulty.from_math.score: got FromMath.score", "return self.cap * math.tanh"),
+    "at": (OneIndex(SLOPES), ArgumentError, "faulty.one_index.at: got OneIndex.at", "return self.replace"),
+    "none": (NoResult(), ArgumentTypeError, "faulty.no_result.score: got NoResult.score", ""),
+    "truth": (NoTruth(), ArgumentTypeError, "faulty.no_truth.visible: got NoTruth.visible", ""),
+    "pair": (OneBound(), ArgumentTypeError, "faulty.one_bound.visible_interval: got OneBound.visible_interval", ""),
+    "lacks": (NoMethod(), ArgumentTypeError, "NoMethod.visible_interval: got no such method, want one", ""),
+}
+METHOD_DEVICES = [
+    pytest.param(
+        name,
+        device,
+        id=f"{name}-{device}",
+        marks=[] if device == "cpu" or name in ("if", "pair") else [pytest.mark.full],
+    )
+    for name in METHODS
+    for device in ("cpu", "emulator:sm_100a", "emulator:sm_90a")
+    if device != "emulator:sm_90a" or isinstance(METHODS[name][0], Mask)
+]
+
+
+@pytest.mark.parametrize(("name", "device"), METHOD_DEVICES)
+def test_an_error_in_a_method_is_named(name: str, device: str) -> None:
+    """As one in a function is: by class, method, file and line."""
+    fusion, kind, message, failing = METHODS[name]
+    q = np.zeros((1, 16, 2, 64), np.float16)
+    with pytest.raises(kind, match=f"^{re.escape(message)}") as caught:
+        registry.get("fmha_fwd")(q, q, q, mask=fusion, device=device)
+    text = str(caught.value)
+    assert len(text) < 600
+    assert "\n" not in text
+    if name != "lacks":
+        assert f"({faulty_fusions.__file__}:" in text
+    if failing:
+        lines = Path(faulty_fusions.__file__).read_text().splitlines()
+        (number,) = (idx for idx, line in enumerate(lines, 1) if failing in line)
+        assert f"which fails in line {number}: " in text
+    if failing or device != "cpu":
+        assert caught.value.__cause__ is not None
