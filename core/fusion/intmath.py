@@ -44,21 +44,24 @@ def clamp(x: IntLike, low: IntLike, high: IntLike) -> IntLike:
     return max_(low, min_(x, high))
 
 
-def floor_div(a: IntLike, b: int) -> IntLike:
-    """floor(a / b) for any a and a positive b. A shift where b is a power of two: one instruction in a kernel."""
-    if b & (b - 1) == 0:
-        return a >> (b.bit_length() - 1)
-    return a // b
+def floor_div(a: IntLike, b: IntLike) -> IntLike:
+    """floor(a / b) for any a and a positive b. A shift where b is an int, a power of two: one instruction in a kernel."""
+    return a >> (b.bit_length() - 1) if _is_power_of_two(b) else a // b
 
 
-def ceil_div(a: IntLike, b: int) -> IntLike:
+def ceil_div(a: IntLike, b: IntLike) -> IntLike:
     """ceil(a / b) for any a and a positive b."""
     return floor_div(a + (b - 1), b)
 
 
-def floor_mod(a: IntLike, b: int) -> IntLike:
+def floor_mod(a: IntLike, b: IntLike) -> IntLike:
     """a - b * floor(a / b), in [0, b), for any a and a positive b."""
-    return a & (b - 1) if b & (b - 1) == 0 else a - floor_div(a, b) * b
+    return a & (b - 1) if _is_power_of_two(b) else a - floor_div(a, b) * b
+
+
+def _is_power_of_two(b: IntLike) -> bool:
+    """False for what is not known while a kernel is traced, such as a leaf."""
+    return isinstance(b, int) and b & (b - 1) == 0
 
 
 def is_static_zero(value: IntLike) -> bool:

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from third_party_masks import HeadLimits, Striped, Window
+from third_party_masks import Chunked, Dotted, HeadLimits, Striped, Window
 
 from opdeck.core import dtypes, registry
 from opdeck.core.devices import open_device
@@ -23,6 +23,8 @@ LIMITS = np.array([0, 1, 150, 300], np.int32)
 MASKS: dict[str, list[Mask]] = {
     "interval_with_numbers": [Window(40, 10), Window(0, 0), Window(500, 500)],
     "element_by_element": [Striped(3)],
+    "interval_with_a_divisor": [Chunked(37, 50), Chunked(64, 0), Chunked(1, -20)],
+    "element_with_a_divisor": [Dotted(3), Dotted(64), Dotted(1)],
     "tensor": [HeadLimits(LIMITS), HeadLimits(LIMITS[::-1].copy())],
     "intersection": [Causal() & Window(64, 1), Causal() & Window(0, 500)],
     "mixed_intersection": [Striped(2) & Causal(align="top_left") & HeadLimits(LIMITS)],

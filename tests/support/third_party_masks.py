@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from opdeck.core.fusion import Coords, Int32Leaf, IntervalMask, Mask, TensorLeaf, TileRanges, tensor_leaf
-from opdeck.core.fusion.intmath import ceil_div, clamp, floor_div, max_, min_
+from opdeck.core.fusion.intmath import ceil_div, clamp, floor_div, floor_mod, max_, min_
 
 
 @dataclass(frozen=True)
@@ -45,6 +45,32 @@ class Striped(Mask):
 
     def visible(self, coords: Coords) -> Any:
         return ((coords.q + coords.k) % self.period == 0) & (coords.k < coords.sk)
+
+
+@dataclass(frozen=True)
+class Chunked(IntervalMask):
+    """Query q sees, of the chunk of keys in which key q - before lies, those from the chunk's begin to that key."""
+
+    chunk: Int32Leaf
+    before: Int32Leaf
+
+    name: ClassVar[str] = "third_party_masks.chunked"
+
+    def visible_interval(self, q: Any, sq: Any, sk: Any) -> tuple[Any, Any]:
+        own_key = q - self.before
+        return clamp(floor_div(own_key, self.chunk) * self.chunk, 0, sk), clamp(own_key + 1, 0, sk)
+
+
+@dataclass(frozen=True)
+class Dotted(Mask):
+    """Query q sees every key k with k - q a multiple of `period`, a run-time number: no interval."""
+
+    period: Int32Leaf
+
+    name: ClassVar[str] = "third_party_masks.dotted"
+
+    def visible(self, coords: Coords) -> Any:
+        return (floor_mod(coords.k - coords.q, self.period) == 0) & (coords.k < coords.sk)
 
 
 @dataclass(frozen=True)
