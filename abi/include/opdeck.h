@@ -12,7 +12,7 @@
  *     opdeck_ctx_create(&desc, &ctx);
  *     opdeck_ctx_load_pack(ctx, "fmha_fwd.opdeck.so");
  *     opdeck_arg args[] = {{"q", OPDECK_ARG_TENSOR, 0, {.tensor = &q}}, ...};
- *     opdeck_problem problem = {sizeof problem, "fmha_fwd", args, 5, NULL, NULL};
+ *     opdeck_problem problem = {sizeof problem, 5, "fmha_fwd", args, NULL, NULL};
  *     opdeck_plan_create(ctx, &problem, &plan);
  *     opdeck_plan_launch(plan, &problem, NULL, 0, stream);
  *
