@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """scalars.py: run-time numbers, checked and rounded as kernels get them.
 
-Who calls it: operator.py, for every scalar and leaf; families and opdeck.core.mx, before they compute with one.
+Who calls it: operator.py, for every scalar and leaf; fusions, families and opdeck.core.mx, before they use one.
 """
 
 from __future__ import annotations
@@ -10,6 +10,8 @@ import ctypes
 import math
 import operator
 from typing import Any
+
+import numpy as np
 
 from opdeck.core.errors import ArgumentError, ArgumentTypeError
 from opdeck.core.schema import ArgKind
@@ -53,6 +55,11 @@ def fp32_number(argument: str, value: Any) -> float:
     if not math.isfinite(number):
         raise ArgumentError(argument, value, "a finite number of fp32")
     return number
+
+
+def is_number(value: Any) -> bool:
+    """Whether it is a number that the host can compare, an array without dims included."""
+    return isinstance(value, (int, float, np.number)) or (isinstance(value, np.ndarray) and value.ndim == 0)
 
 
 def _refuse_others(argument: str, value: Any) -> None:

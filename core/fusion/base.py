@@ -4,8 +4,8 @@
 Who calls it: operators (names, identity, leaves). What a fusion does, attention.py and activations.py say.
 
 A fusion is a frozen dataclass. Each field is
-  - a *leaf*, annotated TensorLeaf, Int32Leaf or Float32Leaf: a run-time argument of the kernel. A leaf whose value
-    is None is absent, and its absence is static;
+  - a *leaf*, annotated TensorLeaf, Int32Leaf or Float32Leaf: a run-time argument of the kernel. Where the field's
+    default is None, a value of None means that it is absent, which is static;
   - another fusion, whose fields are part of this one;
   - *static* otherwise (int, bool, enum, str): part of the fusion's identity, one kernel each.
 No method that a kernel calls may import the DSL at module level, nor branch on a traced value.
@@ -59,6 +59,7 @@ def tensor_leaf(
     dims: Sequence[str] = (),
     dtype_field: str | None = None,
     align_bytes: int = 0,
+    default: Any = dataclasses.MISSING,
 ) -> Any:
     """Field of a TensorLeaf: its number of dims and its canonical dtype, which the compiled kernel fixes.
 
@@ -66,16 +67,18 @@ def tensor_leaf(
     Then rank need not be given. Extents of which nothing is said are not checked.
     dtype_field: the static field that holds the dtype, where it is not the same for every instance.
     align_bytes: of the tensor's data and of every stride but the last, which must then be 1; 16 for TMA.
+    default: None where the tensor may be absent.
     """
     rank = len(dims) if rank is None else rank
     return dataclasses.field(
+        default=default,
         metadata={
             "rank": rank,
             "dtype": dtype,
             "dims": tuple(dims),
             "dtype_field": dtype_field,
             "align_bytes": align_bytes,
-        }
+        },
     )
 
 
@@ -118,6 +121,7 @@ class FieldSpec(NamedTuple):
     dims: tuple[str, ...] = ()
     dtype_field: str | None = None
     align_bytes: int = 0
+    is_optional: bool = False
 
 
 _field_specs_of: dict[type, tuple[FieldSpec, ...]] = {}
@@ -143,12 +147,14 @@ def _new_field_specs(cls: type) -> tuple[FieldSpec, ...]:
 def _field_spec(cls: type, field: dataclasses.Field[Any], hint: Any) -> FieldSpec:
     kinds = [extra for extra in getattr(hint, "__metadata__", ()) if isinstance(extra, LeafKind)]
     if kinds:
+        is_optional = field.default is None
         if kinds[0] is not LeafKind.TENSOR:
-            return FieldSpec(field.name, FieldKind.LEAF, kinds[0], 0, _SCALAR_DTYPES[kinds[0]])
+            dtype = _SCALAR_DTYPES[kinds[0]]
+            return FieldSpec(field.name, FieldKind.LEAF, kinds[0], dtype=dtype, is_optional=is_optional)
         if "rank" not in field.metadata:
             name = f"{cls.__qualname__}.{field.name}"
             raise ArgumentTypeError(name, "a TensorLeaf of unknown rank", "its rank", "= tensor_leaf(rank=1)")
-        return FieldSpec(field.name, FieldKind.LEAF, kinds[0], **field.metadata)
+        return FieldSpec(field.name, FieldKind.LEAF, kinds[0], **field.metadata, is_optional=is_optional)
     if isinstance(hint, type) and issubclass(hint, Fusion):
         return FieldSpec(field.name, FieldKind.FUSION)
     return FieldSpec(field.name, FieldKind.STATIC)
@@ -239,9 +245,15 @@ class Fusion:
         return ArgumentTypeError(f"{type(self).__qualname__}.{method}", "no such method", "one: kernels call it")
 
     def statics(self) -> Iterator[tuple[str, object]]:
-        """(field, value) of each static field, and of each leaf that is absent."""
+        """(field, value) of each static field, and of each leaf that is absent.
+
+        Raises: ArgumentTypeError for a leaf that may not be.
+        """
         for spec in field_specs(type(self)):
             value = getattr(self, spec.name)
+            if spec.kind is FieldKind.LEAF and value is None and not spec.is_optional:
+                want = "an array" if spec.leaf_kind is LeafKind.TENSOR else "a number"
+                raise ArgumentTypeError(f"{self.name}.{spec.name}", None, want)
             if spec.kind is FieldKind.STATIC or (spec.kind is FieldKind.LEAF and value is None):
                 static_text(value, f"{self.name}.{spec.name}")  # names what has no spelling
                 yield spec.name, value

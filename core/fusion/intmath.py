@@ -45,7 +45,7 @@ def clamp(x: IntLike, low: IntLike, high: IntLike) -> IntLike:
 
 
 def floor_div(a: IntLike, b: IntLike) -> IntLike:
-    """floor(a / b) for any a and a positive b. A shift where b is an int, a power of two: one instruction in a kernel."""
+    """floor(a / b) for any a and a positive b. A shift where b is an int and a power of two: one instruction."""
     return a >> (b.bit_length() - 1) if _is_power_of_two(b) else a // b
 
 

@@ -19,6 +19,7 @@ from opdeck.core.errors import ArgumentError
 from opdeck.core.fusion.attention import AttentionFusion, BandMask, Extent
 from opdeck.core.fusion.base import Int32Leaf, TensorLeaf, tensor_leaf
 from opdeck.core.fusion.intmath import IntLike, broadcast_index, clamp, max_, min_
+from opdeck.core.scalars import is_number
 
 
 @dataclass(frozen=True)
@@ -79,7 +80,7 @@ class Window(BandMask):
     def __post_init__(self) -> None:
         for side in ("left", "right"):
             width = getattr(self, side)
-            if isinstance(width, (int, float, np.number)) and width < 0:
+            if is_number(width) and width < 0:
                 raise ArgumentError(f"Window.{side}", width, "a width >= 0, or None for no bound")
 
     def visible_interval(self, q: IntLike, sq: IntLike, sk: IntLike) -> tuple[IntLike, IntLike]:

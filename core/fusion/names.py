@@ -33,7 +33,7 @@ def parse(name: str, offered: Mapping[str, Fusion]) -> Fusion:
     offered: the fusions of plugins, by canonical name.
     Raises: ArgumentError naming the part that no fusion has.
     """
-    parts: list[Any] = [_parse_part(part, offered) for part in split(name, "&")]
+    parts: list[Any] = [_parse_part(part, offered) for part in split(name, "&") or [name]]
     fusion: Fusion = functools.reduce(operator.and_, parts)
     return fusion
 
@@ -53,7 +53,7 @@ def _parse_part(name: str, offered: Mapping[str, Fusion]) -> Fusion:
         for spec in field_specs(classes[base]):
             object.__setattr__(fusion, spec.name, _field_value(classes[base], spec, texts, offered))
         canonical = fusion.canonical_name
-    except ValueError as error:
+    except (ValueError, TypeError) as error:
         raise ArgumentError("fusion", repr(name), want, str(error)) from None
     if canonical != name:
         raise ArgumentError("fusion", repr(name), canonical)

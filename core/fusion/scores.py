@@ -20,6 +20,7 @@ from opdeck.core.fusion.attention import AttentionFusion, Coords, Extent, Score
 from opdeck.core.fusion.base import Float32Leaf, LeafKind, TensorLeaf, tensor_leaf
 from opdeck.core.fusion.floatmath import abs_, tanh, to_float
 from opdeck.core.fusion.intmath import IntLike, broadcast_index, min_
+from opdeck.core.scalars import is_number
 
 
 @dataclass(frozen=True)
@@ -62,7 +63,7 @@ class Softcap(Score):
     is_finite: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
-        if isinstance(self.cap, (int, float, np.number)) and not self.cap > 0:
+        if is_number(self.cap) and not self.cap > 0:
             raise ArgumentError("Softcap.cap", self.cap, "a cap > 0")
 
     def score(self, score: Any, coords: Coords) -> Any:

@@ -323,6 +323,8 @@ WRONG: list[tuple[dict[str, Any] | Callable[[], dict[str, Any]], type[OpdeckErro
     ({"mask": PrefixLM(np.zeros(2, np.int64))}, ArgumentTypeError, "prefix_lm.lengths: got dtype int64, want int32"),
     ({"mask": Sink(np.zeros(5, np.float32))}, ArgumentError, "sink.logits: got 5 in dim 0 of shape (5,)"),
     ({"mask": Softcap("50")}, ArgumentTypeError, "softcap.cap: got '50', want a number"),
+    ({"mask": Softcap(None)}, ArgumentTypeError, "softcap.cap: got None, want a number"),
+    ({"mask": Causal() & Sink(None)}, ArgumentTypeError, "sink.logits: got None, want an array"),
     ({"mask": BuiltInWindow(1.5, 0)}, ArgumentTypeError, "window.left: got 1.5, want an int"),
     ({"mask": "causal"}, ArgumentTypeError, "mask: got 'causal', want None or a Fusion (Causal(), score_mod(fn, aux)"),
     ({"mask": True}, ArgumentTypeError, "mask: got True, want None or a Fusion"),

@@ -40,7 +40,7 @@ def test_softcap_bounds_logits() -> None:
     capped = apply(Softcap(5.0), scores)
     assert np.allclose(capped, 5 * np.tanh(scores / 5))
     assert (abs(capped) <= 5).all()
-    for cap in (0, -1.0, float("nan")):
+    for cap in (0, -1.0, np.array(-1.0), float("nan")):
         with pytest.raises(ArgumentError, match=r"Softcap\.cap: got .*, want a cap > 0"):
             Softcap(cap)
 

@@ -164,6 +164,8 @@ def test_negative_widths_are_refused() -> None:
         Window(-1, 0)
     with pytest.raises(ArgumentError, match=r"Window\.right: got -2"):
         Window(None, np.int64(-2))
+    with pytest.raises(ArgumentError, match=r"Window\.left: got -3"):
+        Window(np.array(-3))
 
 
 @dataclass(frozen=True)
