@@ -84,15 +84,17 @@ def test_lengths_that_nobody_checks_lead_nowhere_else(
     unchecked = Operator(replace(plugin.opdeck_operators()[0], check_values=None))
     is_packed = "cu_seqlens_q" in lengths
     q, k, v = (normal(1 if is_packed else 2, 300, 1, 64) for _ in range(3))
-    v = v / 2  # the tolerance is absolute up to 1
     out = np.full_like(q, np.nan)
     words = ("fmha_fwd_sm100a_bf16_d64", *({schedule} - {"individual"}), "none")
     arrays = {name: np.array(values, np.int32) for name, values in lengths.items()}
     call = (x[0] if is_packed else x for x in (q, k, v))
     unchecked(*call, **arrays, out=out[0] if is_packed else out, variant="_".join(words), max_ctas=2, device=device)
     options = {name: np.array(values, np.int32) for name, values in clamped.items()}
-    want, _ = reference.forward(q, k, v, None, 64**-0.5, options)
+    want, magnitude = (reference.forward(q, k, values, None, 64**-0.5, options)[0] for values in (v, abs(v)))
     is_used = ~np.isnan(want)
     assert np.array_equal(np.isnan(out.astype(np.float32)), ~is_used)
+    # Rows of few keys: P and O are each rounded once, by a part of the weighted values' and of O's own magnitude.
+    rounded = float(ml_dtypes.finfo(ml_dtypes.bfloat16).eps) / 2
+    assert (abs(out.astype(np.float64) - want) <= rounded * (magnitude + abs(want)))[is_used].all()
     assert TOLERANCE is not None
-    assert compare(out[is_used], want[is_used]).within(TOLERANCE)
+    assert compare(out[is_used], want[is_used]).within(replace(TOLERANCE, mean_abs=np.inf))
