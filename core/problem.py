@@ -8,7 +8,7 @@ rows for C hosts.
 from __future__ import annotations
 
 import functools
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from opdeck.core import dtypes
@@ -16,7 +16,7 @@ from opdeck.core.arch import arch as arch_row
 from opdeck.core.arrays import TensorView
 from opdeck.core.errors import ArgumentError, ArgumentTypeError
 from opdeck.core.fusion import Fusion, Leaf
-from opdeck.core.schema import ArgSpec, FamilySchema
+from opdeck.core.schema import ArgSpec, FamilySchema, Rule
 from opdeck.core.variant import fusion_name
 
 # From here on TMA moves a tensor, which cannot broadcast along a stride of 0.
@@ -79,6 +79,9 @@ def bind(
         if tensor is not None:
             _bind_dtype(arg, tensor, fields, bound_by)
             _bind_dims(arg, tensor, fields, bound_by)
+            # At once, so that an argument that differs from a wrong one is not told to be the wrong one.
+            known = [rule for rule in schema.checks if rule.field in arg.dims and rule.is_decidable(fields)]
+            _run_checks(known, fields, bound_by)
             _check_memory(arg, tensor)
             if arg.transposable:
                 fields[f"transposed.{arg.name}"] = int(_is_transposed(arg, tensor))
@@ -87,10 +90,7 @@ def bind(
         elif new_dtypes is not None and arg.name in new_dtypes:
             fields[f"dtype.{arg.dtype_symbol}"] = dtypes.dtype(new_dtypes[arg.name]).number
     scalars = {arg.name for arg in schema.args if arg.kind != "tensor"}
-    for rule in schema.checks:
-        failure = None if rule.field in scalars else rule.failure(fields)
-        if failure is not None:
-            raise failed_check(failure, bound_by.get(rule.field, rule.field))
+    _run_checks([rule for rule in schema.checks if rule.field not in scalars], fields, bound_by)
     fields |= {product.name: product.value(fields) for product in schema.products}
     return Problem(schema.name, target.arch, fusion_name(fusion), tuple(sorted(fields.items())), fusion)
 
@@ -104,6 +104,13 @@ def check_leaf(leaf: Leaf, tensor: TensorView, extents: Mapping[str, int]) -> No
     if leaf.align_bytes > 0:
         spec = ArgSpec(leaf.name, "tensor", dims=leaf.dims, align_bytes=leaf.align_bytes, contiguous_last=True)
         _check_memory(spec, tensor)
+
+
+def _run_checks(rules: Sequence[Rule], fields: Mapping[str, int], bound_by: Mapping[str, str]) -> None:
+    for rule in rules:
+        failure = rule.failure(fields)
+        if failure is not None:
+            raise failed_check(failure, bound_by.get(rule.field, rule.field))
 
 
 def failed_check(failure: str, argument: str) -> ArgumentError:

@@ -62,6 +62,11 @@ class Rule:
     when: tuple[str, int] | None = None
     hint: str = dataclass_field(default="", compare=False)
 
+    def is_decidable(self, fields: Mapping[str, float]) -> bool:
+        """Whether every field that the rule names is there."""
+        when_field = None if self.when is None else self.when[0]
+        return all(name in fields for name in (self.field, self.rhs_field, when_field) if name is not None)
+
     def failure(self, fields: Mapping[str, float]) -> str | None:
         """Why the rule does not hold, "dqk: got 96, want 64|128"; None when it holds."""
         if self.when is not None and fields.get(self.when[0]) != self.when[1]:
@@ -74,7 +79,7 @@ class Rule:
         if any(_HOLDS[self.op](got, want) for want in wants):
             return None
         divided = "" if self.rhs_divisor == 1 else f" / {self.rhs_divisor} rounded up"
-        plus = f" + {self.rhs_plus}" if self.rhs_plus else ""
+        plus = f" {'+' if self.rhs_plus > 0 else '-'} {abs(self.rhs_plus)}" if self.rhs_plus else ""
         rhs = "" if self.rhs_field is None else f"{self.rhs_field}{divided}{plus} = "
         wanted = "|".join(self._value_text(want) for want in wants)
         hint = f" ({self.hint})" if self.hint else ""

@@ -120,14 +120,14 @@ static opdeck_status add_composed_field(od_binding *binding, const char *prefix,
   return add_field(binding, text.data, value);
 }
 
-/* The argument whose dim bound a name: the first that has it. */
+/* The argument whose dim bound a name: the first that has it. NULL for a name that is no dim. */
 static const char *binder_of_dim(const od_binding *binding, const char *dim_name) {
   for (int32_t arg_idx = 0; arg_idx < binding->num_args; ++arg_idx) {
     const od_slot *slot = &binding->args[arg_idx];
     for (int32_t dim = 0; slot->given_idx >= 0 && dim < slot->layout.rank; ++dim)
       if (strcmp(slot->row->dims[dim], dim_name) == 0) return slot->row->name;
   }
-  return "another argument";
+  return NULL;
 }
 
 static opdeck_status bind_dims(od_binding *binding, const od_slot *slot) {
@@ -161,6 +161,35 @@ static opdeck_status bind_dtype(od_binding *binding, const od_slot *slot) {
   return add_composed_field(binding, "dtype.", symbol, slot->layout.dtype);
 }
 
+static opdeck_status run_check(const od_binding *binding, const opdeck_rule *rule) {
+  char reason[512];
+  if (opdeck_rules_first_failure(rule, 1, binding->fields, binding->num_fields, reason, sizeof reason) == 1)
+    return OPDECK_OK;
+  const char *binder = binder_of_dim(binding, rule->field);
+  const char *got = strstr(reason, ": got ");
+  if (binder == NULL || got == NULL)
+    return od_fail(OPDECK_INVALID_ARGUMENT, "%s: %s", binding->family->name, reason);
+  return od_fail(OPDECK_INVALID_ARGUMENT, "%s: got %s = %s", binder, rule->field, got + strlen(": got "));
+}
+
+static int has_dim(const opdeck_pack_arg *row, const char *name) {
+  for (int32_t dim = 0; dim < row->rank; ++dim)
+    if (strcmp(row->dims[dim], name) == 0) return 1;
+  return 0;
+}
+
+/* At once, so that an argument that differs from a wrong one is not told to be the wrong one. */
+static opdeck_status check_dims(const od_binding *binding, const opdeck_pack_arg *row) {
+  const opdeck_pack_family *family = binding->family;
+  opdeck_status status = OPDECK_OK;
+  for (int32_t rule_idx = 0; status == OPDECK_OK && rule_idx < family->num_checks; ++rule_idx) {
+    const opdeck_rule *rule = &family->checks[rule_idx];
+    if (has_dim(row, rule->field) && od_rule_is_decidable(rule, binding->fields, binding->num_fields))
+      status = run_check(binding, rule);
+  }
+  return status;
+}
+
 static opdeck_status bind_tensors(od_binding *binding, const opdeck_problem *problem, const od_device *device) {
   opdeck_status status = OPDECK_OK;
   for (int32_t arg_idx = 0; status == OPDECK_OK && arg_idx < binding->num_args; ++arg_idx) {
@@ -170,6 +199,7 @@ static opdeck_status bind_tensors(od_binding *binding, const opdeck_problem *pro
     status = od_layout_of(slot->row, problem->args[slot->given_idx].value.tensor, device, &slot->layout);
     if (status == OPDECK_OK) status = bind_dtype(binding, slot);
     if (status == OPDECK_OK) status = bind_dims(binding, slot);
+    if (status == OPDECK_OK) status = check_dims(binding, slot->row);
     if (status == OPDECK_OK && slot->row->contiguous_last == OPDECK_TRANSPOSABLE)
       status = add_composed_field(binding, "transposed.", slot->row->name, slot->layout.is_transposed);
     if (status == OPDECK_OK && slot->layout.has_pitch)
@@ -180,14 +210,12 @@ static opdeck_status bind_tensors(od_binding *binding, const opdeck_problem *pro
 
 static opdeck_status run_checks(const od_binding *binding) {
   const opdeck_pack_family *family = binding->family;
-  for (int32_t rule_idx = 0; rule_idx < family->num_checks; ++rule_idx) {
+  opdeck_status status = OPDECK_OK;
+  for (int32_t rule_idx = 0; status == OPDECK_OK && rule_idx < family->num_checks; ++rule_idx) {
     const opdeck_rule *rule = &family->checks[rule_idx];
-    char reason[512];
-    if (od_is_scalar_rule(family, rule, NULL)) continue; /* launch.c checks it */
-    if (opdeck_rules_first_failure(rule, 1, binding->fields, binding->num_fields, reason, sizeof reason) == 0)
-      return od_fail(OPDECK_INVALID_ARGUMENT, "%s: %s", family->name, reason);
+    if (!od_is_scalar_rule(family, rule, NULL)) status = run_check(binding, rule); /* launch.c checks those */
   }
-  return OPDECK_OK;
+  return status;
 }
 
 int64_t od_count_of(const od_binding *binding, const opdeck_pack_count *count) {

@@ -82,17 +82,29 @@ static void add_value(od_text *text, const char *field, int64_t value) {
     od_text_add(text, "%" PRId64, value);
 }
 
+static uint64_t magnitude(int64_t value) {
+  return value < 0 ? -(uint64_t)value : (uint64_t)value;
+}
+
 static void add_wanted(od_text *text, const opdeck_rule *rule, const int64_t *wants, int32_t num_wants) {
   od_text_add(text, ", want %s", op_words(rule->op));
   if (rule->rhs_field != NULL) od_text_add(text, "%s", rule->rhs_field);
   if (rule->rhs_field != NULL && rule->num_values == 1)
     od_text_add(text, " / %" PRId64 " rounded up", rule->values[0]);
-  if (rule->rhs_field != NULL && rule->rhs_plus != 0) od_text_add(text, " + %" PRId64, rule->rhs_plus);
+  if (rule->rhs_field != NULL && rule->rhs_plus != 0)
+    od_text_add(text, " %c %" PRIu64, rule->rhs_plus > 0 ? '+' : '-', magnitude(rule->rhs_plus));
   if (rule->rhs_field != NULL) od_text_add(text, " = ");
   for (int32_t want_idx = 0; want_idx < num_wants; ++want_idx) {
     if (want_idx > 0) od_text_add(text, "|");
     add_value(text, rule->field, wants[want_idx]);
   }
+}
+
+int od_rule_is_decidable(const opdeck_rule *rule, const opdeck_field *fields, int32_t num_fields) {
+  const char *names[3] = {rule->field, rule->rhs_field, rule->when_field};
+  for (int name_idx = 0; name_idx < 3; ++name_idx)
+    if (names[name_idx] != NULL && od_find_field(fields, num_fields, names[name_idx]) == NULL) return 0;
+  return 1;
 }
 
 static int holds_or_reason(const opdeck_rule *rule, const opdeck_field *fields, int32_t num_fields, od_text *reason) {

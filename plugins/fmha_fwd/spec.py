@@ -110,7 +110,7 @@ SCHEMA = FamilySchema(
         Rule("b_kv", "eq", rhs_field="b", when=("has.block_table", 0)),
         Rule("b", "eq", (1,), when=("has.cu_seqlens_q", 1)),
         Rule("num_offsets", "ge", (1,), when=("has.cu_seqlens_q", 1)),
-        Rule("num_offsets", "eq", rhs_field="num_seqs", rhs_plus=1, when=("has.cu_seqlens_q", 1)),
+        Rule("num_seqs", "eq", rhs_field="num_offsets", rhs_plus=-1, when=("has.cu_seqlens_q", 1)),
         Rule("num_seqs", "eq", rhs_field="b", when=("has.cu_seqlens_q", 0)),
         *map(_out_dtype_rule, OUT_DTYPES),
     ),

@@ -79,9 +79,9 @@ static void test_types_and_shapes(void) {
   INVALID(fmha.tensors[ARG_Q].device_type = OPDECK_DEVICE_CUDA, "q: got device_type 2, want 1 (host memory");
   INVALID(fmha.tensors[ARG_Q].device_type = -7, "q: got device_type -7, want 1");
   INVALID(set_shape(&fmha, ARG_Q, 4, (const int64_t[]){2, 3, 3, 64}); set_shape(&fmha, ARG_O, 4, fmha.shapes[ARG_Q]);
-          fmha.problem.num_args = 4, "fmha_fwd: hq: got 3, want a multiple of hk = 2");
+          fmha.problem.num_args = 4, "q: got hq = 3, want a multiple of hk = 2");
   INVALID(set_shape(&fmha, ARG_K, 4, (const int64_t[]){2, 5, 0, 64});
-          set_shape(&fmha, ARG_V, 4, fmha.shapes[ARG_K]), "fmha_fwd: hq: got 4, want a multiple of hk = 0");
+          set_shape(&fmha, ARG_V, 4, fmha.shapes[ARG_K]), "k: got hk = 0, want >= 1");
 }
 
 static void test_strides(void) {

@@ -163,7 +163,7 @@ def test_c_host_computes_block_scaled_products(
 @pytest.mark.parametrize(
     ("shape", "message"),
     [
-        ((200, 136, 48), "INVALID_ARGUMENT: mx_gemm: k: got 48, want a multiple of 32"),
+        ((200, 136, 48), "INVALID_ARGUMENT: a: got k = 48, want a multiple of 32"),
         ((200, 100, 160), "INVALID_ARGUMENT: d: got stride 100 (200 bytes) in dim 1, want a multiple of 16 bytes"),
     ],
 )

@@ -105,6 +105,15 @@ def overlapping(step: int) -> dict[str, Any]:
     return {"q": q, "out": out}
 
 
+PAGES = np.ones((2, 12, 2, 64), BF16)
+
+
+def paged(**changes: Any) -> dict[str, Any]:
+    """A right call with packed queries and keys in pages, changed."""
+    call = {"k": PAGES, "v": PAGES, "cu_seqlens_k": None, "seqused_k": int32(1, 2)}
+    return packed(block_table=int32(0, 1).reshape(2, 1), **call) | changes
+
+
 LENGTHS: list[tuple[dict[str, Any], type[OpdeckError], str]] = [
     ({"cu_seqlens_q": int32(0, 16)}, ArgumentError, "cu_seqlens_k: got None, want an array, as cu_seqlens_q (packed"),
     (packed(cu_seqlens_q=None), ArgumentError, "cu_seqlens_q: got None, want an array, as cu_seqlens_k (packed"),
@@ -112,7 +121,28 @@ LENGTHS: list[tuple[dict[str, Any], type[OpdeckError], str]] = [
     (packed(cu_seqlens_k=int32(0, 4)), ArgumentError, "cu_seqlens_k: got num_offsets = 2 in shape (2,), want"),
     (packed(cu_seqlens_q=int32(), cu_seqlens_k=int32()), ArgumentError, "cu_seqlens_q: got num_offsets = 0, want >= 1"),
     (packed(cu_seqlens_q=np.array([0, 9, 16])), ArgumentTypeError, "cu_seqlens_q: got dtype int64, want int32"),
-    (packed(seqused_k=int32(1)), ArgumentError, "cu_seqlens_q: got num_offsets = 3, want num_seqs + 1 = 2"),
+    (packed(seqused_k=int32(1)), ArgumentError, "seqused_k: got num_seqs = 1, want num_offsets - 1 = 2"),
+    (
+        packed(seqused_q=int32(1), seqused_k=int32(1, 2)),
+        ArgumentError,
+        "seqused_q: got num_seqs = 1, want num_offsets - 1 = 2",
+    ),
+    (
+        packed(seqused_q=int32(1, 2), seqused_k=int32(1)),
+        ArgumentError,
+        "seqused_k: got num_seqs = 1 in shape (1,), want num_seqs = 2, as seqused_q has",
+    ),
+    (
+        {"seqused_q": int32(1, 2, 3), "seqused_k": int32(1, 2)},
+        ArgumentError,
+        "seqused_q: got num_seqs = 3, want b = 2",
+    ),
+    (
+        paged(block_table=int32(0, 1, 0).reshape(3, 1)),
+        ArgumentError,
+        "block_table: got num_seqs = 3 in shape (3, 1), want num_seqs = 2, as seqused_k has",
+    ),
+    (paged(seqused_k=int32(1)), ArgumentError, "seqused_k: got num_seqs = 1, want num_offsets - 1 = 2"),
     ({"seqused_q": int32(1, 2, 3)}, ArgumentError, "seqused_q: got num_seqs = 3, want b = 2"),
     (
         {"seqused_q": int32(1, 2), "seqused_k": int32(1)},

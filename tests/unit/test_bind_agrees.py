@@ -143,3 +143,30 @@ def test_extents_of_leaves_are_told_alike(shape: tuple[int, ...], of_documents: 
     of_c = refusal_of_c(LaunchArgs(views, {}, of_documents.fusion, (spans,), None), of_documents, device)
     assert of_python == (None if of_c is None else str(of_c))
     assert (of_python is None) == (shape in ((2, 16, 2), (1, 16, 2)))
+
+
+LENGTHS_OF_TWO = {"cu_seqlens_q": (3,), "cu_seqlens_k": (3,), "seqused_q": (2,), "seqused_k": (2,)}
+
+
+@pytest.mark.parametrize(
+    ("lengths", "message"),
+    [
+        (LENGTHS_OF_TWO | {"seqused_q": (3,)}, "seqused_q: got num_seqs = 3, want num_offsets - 1 = 2"),
+        (LENGTHS_OF_TWO | {"cu_seqlens_q": (0,), "cu_seqlens_k": (0,)}, "cu_seqlens_q: got num_offsets = 0, want >= 1"),
+        ({"cu_seqlens_q": (3,), "seqused_k": (1,), "block_table": (2, 1)}, "seqused_k: got num_seqs = 1, want num_"),
+        ({"seqused_q": (1,), "seqused_k": (2,)}, "seqused_q: got num_seqs = 1, want b = 2"),
+        ({"seqused_k": (2,), "block_table": (2, 0)}, "block_table: got max_pages = 0, want >= 1"),
+    ],
+)
+def test_wrong_lengths_are_told_alike(
+    lengths: dict[str, tuple[int, ...]], message: str, variant: Variant, device: NativeDevice
+) -> None:
+    shapes = {arg.name: [RIGHT[name] for name in arg.dims] for arg in SCHEMA.args[:4]}
+    for name in shapes:
+        shapes[name][0] = 1 if "cu_seqlens_q" in lengths else 2
+    views = {name: view(name, tuple(shape), "bf16") for name, shape in shapes.items()}
+    views |= {name: view(name, shape, "int32") for name, shape in lengths.items()}
+    with pytest.raises(ArgumentError) as caught:
+        bind(SCHEMA, views, variant.fusion, device.target)
+    assert str(caught.value).startswith(message)
+    assert str(refusal_of_c(LaunchArgs(views, {}, variant.fusion, (), None), variant, device)) == str(caught.value)
