@@ -353,11 +353,18 @@ _WEIGHTS: tuple[tuple[type[Score], int], ...] = ((TensorScore, 2), (ScoreFunctio
 _HEAVY = 4
 
 
+def _weight(score: Score) -> int:
+    """One with a tensor that computes logit by logit keeps the row's elements besides: ptxas loads them first."""
+    if isinstance(score, TensorScore) and type(score).apply_score_with is TensorScore.apply_score_with:
+        return _HEAVY
+    return next(of_type for kind, of_type in _WEIGHTS if isinstance(score, kind))
+
+
 def _is_heavy(fusion: Fusion | None) -> bool:
     """Whether 128 scores of a row and what the fusion computes of them take more registers than a thread has."""
     if not isinstance(fusion, AttentionFusion):
         return False
-    weight = sum(next(of_type for kind, of_type in _WEIGHTS if isinstance(score, kind)) for score in fusion.scores)
+    weight = sum(map(_weight, fusion.scores))
     mask = fusion.mask.inner if isinstance(fusion.mask, BlockSparse) else fusion.mask
     weight += len(fusion.sinks) + isinstance(mask, MaskAnd)
     if weight >= _HEAVY or isinstance(mask, IntervalMask):

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""third_party_masks.py: masks as third parties write them, with run-time numbers and tensors, intervals or not.
+"""third_party_masks.py: masks as third parties write them, with run-time numbers and tensors, intervals or not, and a
+score function with a tensor.
 
 Who calls it: tests/kernels/test_third_party_masks.py.
 """
@@ -9,7 +10,16 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-from opdeck.core.fusion import Coords, Int32Leaf, IntervalMask, Mask, TensorLeaf, TileRanges, tensor_leaf
+from opdeck.core.fusion import (
+    Coords,
+    Int32Leaf,
+    IntervalMask,
+    Mask,
+    TensorLeaf,
+    TensorScore,
+    TileRanges,
+    tensor_leaf,
+)
 from opdeck.core.fusion.intmath import ceil_div, clamp, floor_div, floor_mod, max_, min_
 
 
@@ -83,3 +93,19 @@ class HeadLimits(Mask):
 
     def visible(self, coords: Coords) -> Any:
         return (coords.k < self.limits[coords.head]) & (coords.k < coords.sk)
+
+
+@dataclass(frozen=True)
+class Gated(TensorScore):
+    """Multiplies logits by gates[b, h, q, k]. Computes logit by logit: it does not say how a row is computed."""
+
+    gates: TensorLeaf = tensor_leaf(dims=("batch|1", "num_heads|1", "sq|1", "sk"), align_bytes=16)
+
+    name: ClassVar[str] = "third_party_masks.gated"
+
+    @property
+    def tensor(self) -> Any:
+        return self.gates
+
+    def score_with(self, score: Any, element: Any, coords: Coords) -> Any:
+        return score * element
