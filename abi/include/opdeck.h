@@ -201,11 +201,10 @@ opdeck_status opdeck_plan_workspace_bytes(opdeck_plan *plan, size_t *bytes);
 /* Does all loading now, so that a launch (under graph capture, say) loads nothing. */
 opdeck_status opdeck_plan_prepare(opdeck_plan *plan);
 /* Launches on `stream` (a CUstream; NULL = the default stream). `problem` has the arguments that the plan was made
- * with, in the same order, of the same shapes and strides; data pointers and scalars may differ. No output may share
- * memory with another tensor. `workspace` is
- * 256-byte aligned device memory of at least opdeck_plan_workspace_bytes, and may be NULL when that is 0. What it holds
- * does not matter. It is the launch's until that is done: launches of one thread on one stream may share one. Allocates
- * nothing and takes no lock (the emulator takes its own: there launches run one by one, and are done on return). */
+ * with, in the same order, of the same shapes and strides, and the same fusion; data pointers and scalars may differ.
+ * No output may share memory with another tensor. `workspace` is 256-byte aligned device memory of at least
+ * opdeck_plan_workspace_bytes, and may be NULL when that is 0. What it holds does not matter. It is the launch's until
+ * that is done: launches of one thread on one stream may share one. Allocates nothing and takes no lock (the emulator takes its own: there launches run one by one, and are done on return). */
 opdeck_status opdeck_plan_launch(opdeck_plan *plan, const opdeck_problem *problem, void *workspace,
                                  size_t workspace_bytes, void *stream);
 

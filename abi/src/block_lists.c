@@ -55,8 +55,13 @@ static opdeck_status check_tensor(const char *name, const opdeck_tensor *tensor,
   if (tensor->ndim != RANK || tensor->shape == NULL)
     return od_fail(OPDECK_INVALID_ARGUMENT, "%s: got %" PRId32 " dims, want %d", name, tensor->ndim, RANK);
   int is_as_wanted = 1;
-  for (int32_t dim = 0; dim < RANK; ++dim)
-    is_as_wanted &= tensor->shape[dim] >= 0 && (shape[dim] < 0 || tensor->shape[dim] == shape[dim]);
+  int64_t num_elems = 1; /* an extent of 0 taken for 1, so that no product of extents overflows */
+  for (int32_t dim = 0; dim < RANK; ++dim) {
+    const int64_t extent = tensor->shape[dim];
+    is_as_wanted &= extent >= 0 && (shape[dim] < 0 || extent == shape[dim]);
+    if (__builtin_mul_overflow(num_elems, extent > 0 ? extent : 1, &num_elems))
+      return od_fail(OPDECK_INVALID_ARGUMENT, "%s: got more than 2^63 elements", name);
+  }
   od_format_extents(tensor->shape, RANK, got, sizeof got);
   od_format_extents(shape, RANK, want, sizeof want);
   if (!is_as_wanted)

@@ -172,12 +172,24 @@ static opdeck_status launch_on_emulator(const opdeck_plan *plan, const od_launch
   return status;
 }
 
+/* A kernel has one mask: another name with as many leaves would be computed as the plan's. */
+static opdeck_status check_fusion(const opdeck_plan *plan, const opdeck_problem *problem) {
+  const opdeck_fusion *fusion = problem->fusion;
+  if (fusion != NULL) {
+    const opdeck_status status = od_check_struct_size("fusion", fusion->struct_size, sizeof *fusion);
+    if (status != OPDECK_OK) return status;
+    if (fusion->name == NULL) return od_fail(OPDECK_INVALID_ARGUMENT, "fusion.name: got NULL, want a name");
+  }
+  if (strcmp(od_fusion_name(problem), plan->variant->fusion) == 0) return OPDECK_OK;
+  return od_fail(OPDECK_INVALID_ARGUMENT, "fusion: got %s, want %s as when the plan was made", od_fusion_name(problem),
+                 plan->variant->fusion);
+}
+
 static opdeck_status check_launch(const opdeck_plan *plan, const opdeck_problem *problem, od_value *values) {
   if (plan == NULL) return od_fail(OPDECK_INVALID_ARGUMENT, "plan: got NULL");
   if (problem == NULL) return od_fail(OPDECK_INVALID_ARGUMENT, "problem: got NULL");
   opdeck_status status = od_check_struct_size("problem", problem->struct_size, sizeof *problem);
-  if (status == OPDECK_OK && problem->fusion != NULL)
-    status = od_check_struct_size("fusion", problem->fusion->struct_size, sizeof *problem->fusion);
+  if (status == OPDECK_OK) status = check_fusion(plan, problem);
   if (status == OPDECK_OK) status = read_values(plan, problem, values);
   if (status == OPDECK_OK) status = check_scalars(plan, values);
   return status == OPDECK_OK ? check_aliases(plan, values) : status;

@@ -90,6 +90,10 @@ static void test_wrong_tensors_are_named(void) {
   wrong.tiles.shape = of_kinds;
   CHECK_STATUS(lists_of(&wrong), OPDECK_INVALID_ARGUMENT, "tiles: got shape (1, 1, 3, 3), want (1, 1, 2, 3)");
   wrong = right_tensors();
+  const int64_t huge[4] = {INT64_C(1) << 32, INT64_C(1) << 31, 1, 2};
+  wrong.kinds.shape = huge;
+  CHECK_STATUS(lists_of(&wrong), OPDECK_INVALID_ARGUMENT, "kinds: got more than 2^63 elements");
+  wrong = right_tensors();
   wrong.ranges.dtype_bits = 64;
   CHECK_STATUS(lists_of(&wrong), OPDECK_INVALID_ARGUMENT, "ranges: got dtype int64, want int32");
   wrong = right_tensors();

@@ -115,7 +115,28 @@ static void test_leaves(void) {
   CHECK((int32_t)seen->call.words[7][0] == -3);
   fmha.problem.fusion = NULL;
   CHECK_STATUS(opdeck_plan_launch(plan, &fmha.problem, NULL, 0, NULL), OPDECK_INVALID_ARGUMENT,
-               "got 6 arguments and 0 leaves, want the 6 and 2");
+               "fusion: got none, want alibi as when the plan was made");
+  const opdeck_fusion fewer = {sizeof fewer, 1, "alibi", leaves};
+  fmha.problem.fusion = &fewer;
+  CHECK_STATUS(opdeck_plan_launch(plan, &fmha.problem, NULL, 0, NULL), OPDECK_INVALID_ARGUMENT,
+               "got 6 arguments and 1 leaves, want the 6 and 2");
+  opdeck_plan_destroy(plan);
+}
+
+/* Other masks may have as many leaves as the plan's. */
+static void test_another_fusion_is_refused(void) {
+  fmha_problem fmha;
+  init_fmha(&fmha);
+  opdeck_plan *plan = create_plan(&fmha);
+  opdeck_fusion fusion = {sizeof fusion, 0, "causal[align=bottom_right]", NULL};
+  fmha.problem.fusion = &fusion;
+  CHECK_STATUS(opdeck_plan_launch(plan, &fmha.problem, NULL, 0, NULL), OPDECK_INVALID_ARGUMENT,
+               "fusion: got causal[align=bottom_right], want none as when the plan was made");
+  fusion.name = NULL;
+  CHECK_STATUS(opdeck_plan_launch(plan, &fmha.problem, NULL, 0, NULL), OPDECK_INVALID_ARGUMENT,
+               "fusion.name: got NULL, want a name");
+  fusion.name = "none";
+  CHECK_OK(opdeck_plan_launch(plan, &fmha.problem, NULL, 0, NULL));
   opdeck_plan_destroy(plan);
 }
 
@@ -375,6 +396,7 @@ int main(void) {
   test_optional_arguments_and_views();
   test_session();
   test_leaves();
+  test_another_fusion_is_refused();
   test_refused_launches();
   test_packed_tensors();
   test_null_plan_and_outputs();
