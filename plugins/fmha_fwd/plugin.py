@@ -6,7 +6,7 @@ from __future__ import annotations
 from opdeck.core.family import Family
 from opdeck.core.fusion import AttentionFusion
 from opdeck.core.hookspecs import hookimpl
-from opdeck.plugins.fmha_fwd import lengths, spec, variants
+from opdeck.plugins.fmha_fwd import spec, values, variants
 
 
 @hookimpl
@@ -18,7 +18,7 @@ def opdeck_operators() -> list[Family]:
             rows=variants.rows,
             fusions=variants.FUSIONS,
             fusion_type=AttentionFusion,
-            check_values=lengths.check_lengths,
+            check_values=values.check_values,
             fusion_check="opdeck.plugins.fmha_fwd.check:check_fusion",
             commands={
                 "run": "opdeck.plugins.fmha_fwd.commands:run",

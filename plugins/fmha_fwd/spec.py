@@ -205,7 +205,7 @@ def call(
     device.
     q_scale, k_scale, v_scale: what the elements of q, k and v are multiplied by: a number, or fp32 arrays of one
     element or (N, Hk) or unpacked (B, Hk), on the arrays' device; q_scale is that of the query heads of a key head.
-    Those of q and k must be > 0. What score functions see is multiplied already.
+    Those of q and k must be > 0, which nobody checks of arrays on a GPU. Score functions see scaled logits.
     out_scale: what O is multiplied by before it is rounded.
     device: "cuda:N", "emulator:sm_100a", "cpu", a Device, or None: OPDECK_DEVICE, else where the arrays are.
     stream: a CUstream address or an object with `cuda_stream` or `__cuda_stream__`; None is the current one.

@@ -237,6 +237,9 @@ TYPES_AND_SCALES: list[tuple[dict[str, Any], type[OpdeckError], str]] = [
     (fp8(q_scale=10**400), ArgumentError, "q_scale: got a larger one than floats are, want a finite number"),
     (fp8(v_scale=10**400), ArgumentError, "v_scale: got a larger one than floats are, want a finite number"),
     (fp8(k_scale=1e-60), ArgumentError, "k_scale: got 1e-60, want > 0"),
+    (fp8(q_scale=np.array([[1, 2], [0.5, 0]], np.float32)), ArgumentError, "q_scale: got 0.0 at [1, 1], want finite"),
+    (fp8(k_scale=-float32(1)), ArgumentError, "k_scale: got -1.0 at [0, 0], want finite numbers > 0"),
+    (fp8(v_scale=float32(2, 2) * np.nan), ArgumentError, "v_scale: got nan at [0, 0], want finite numbers"),
     (fp8(q_descale=1.0), ArgumentTypeError, "q_descale: got an argument that fmha_fwd does not have, want q_scale"),
 ]
 WRONG: list[tuple[dict[str, Any] | Callable[[], dict[str, Any]], type[OpdeckError], str]] = [

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""lengths.py: whether what tensors of lengths and pages say lies within Q, K and V.
+"""values.py: whether what tensors of lengths and pages say lies within Q, K and V, and scales are ones.
 
-Who calls it: plugin.py names check_lengths, which operators call where the host can read the tensors. On a GPU nobody
+Who calls it: plugin.py names check_values, which operators call where the host can read the tensors. On a GPU nobody
 reads them before the kernel, which limits rows to those that Q, K, V and O have.
 """
 
@@ -15,16 +15,23 @@ import numpy.typing as npt
 
 from opdeck.core.arrays import TensorView, as_numpy
 from opdeck.core.errors import ArgumentError
-from opdeck.plugins.fmha_fwd.variants import LENGTHS
+from opdeck.plugins.fmha_fwd.variants import LENGTHS, SCALES
 
 Array = npt.NDArray[Any]
 
 
-def check_lengths(tensors: Mapping[str, TensorView]) -> None:
+def check_values(tensors: Mapping[str, TensorView]) -> None:
     """tensors: all of a call, in host memory, by their names in the schema.
 
     Raises: ArgumentError naming the first value that is out of range.
     """
+    _check_lengths(tensors)
+    for name in SCALES:
+        if name in tensors:
+            _check_scales(name, as_numpy(tensors[name]))
+
+
+def _check_lengths(tensors: Mapping[str, TensorView]) -> None:
     given = {name: as_numpy(tensors[name]).astype(np.int64) for name in LENGTHS if name in tensors}
     table = given.get("block_table")
     for name in "qk":
@@ -66,3 +73,13 @@ def _check_pages(table: Array, num_used: Array, num_pages: int) -> None:
         seq, page = wrong[0]
         got = f"page {table[seq, page]} at {page} of sequence {seq}"
         raise ArgumentError("block_table", got, f"less than {num_pages}, the pages of k, and at least 0")
+
+
+def _check_scales(name: str, scales: Array) -> None:
+    """Those of q and k as softmax_scale, into which they are multiplied, must be; that of v as out_scale."""
+    is_positive = name != "v_scale"
+    wrong = np.argwhere(~np.isfinite(scales) | (is_positive & ~(scales > 0)))
+    if len(wrong):
+        index = wrong[0].tolist()
+        want = "finite numbers > 0" if is_positive else "finite numbers"
+        raise ArgumentError(name, f"{scales[tuple(index)]} at {index}", want)
