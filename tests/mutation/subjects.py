@@ -140,7 +140,7 @@ def fmha_fwd(arch: str, d: int, fusion_of: FusionOf = no_fusion, scheduling: Sch
         row
         for row in registry.get("fmha_fwd").variants((fusion,))
         if (row.arch, row.dtype) == (arch, DTYPE)
-        and (row.config["d_qk"], row.config["d_v"]) == (d, d)
+        and (row.config["d_qk"], row.config["d_v"] * row.config.get("v_blocks", 1)) == (d, d)
         and row.config.get("schedule", "individual") == scheduling.name
         and fusion_key(row.fusion) == fusion_key(fusion)
     )
@@ -183,6 +183,7 @@ def subjects() -> tuple[Subject, ...]:
         fmha_fwd("sm_103a", 128),
         fmha_fwd("sm_100a", 64, biased),
         fmha_fwd("sm_103a", 64, causal, Scheduling("persistent", 1)),
+        fmha_fwd("sm_100a", 256, no_fusion, Scheduling("persistent", 1)),  # O is staged where Q lay
         fmha_fwd("sm_100a", 128, no_fusion, Scheduling("dynamic")),
         fmha_fwd("sm_100a", 128, no_fusion, Scheduling("pair", 2)),
         fmha_fwd("sm_90a", 128, causal),
