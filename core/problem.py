@@ -91,7 +91,7 @@ def bind(
             fields[f"dtype.{arg.dtype_symbol}"] = dtypes.dtype(new_dtypes[arg.name]).number
     scalars = {arg.name for arg in schema.args if arg.kind != "tensor"}
     _run_checks([rule for rule in schema.checks if rule.field not in scalars], fields, bound_by)
-    fields |= {product.name: product.value(fields) for product in schema.products}
+    fields |= schema.product_values(fields)
     return Problem(schema.name, target.arch, fusion_name(fusion), tuple(sorted(fields.items())), fusion)
 
 

@@ -140,13 +140,17 @@ class ArgSpec:
 class Product:
     """A field that is the product of ceil(dim / divisor) for each (dim, divisor): how many tiles a problem has, say.
 
-    The dims are those of required arguments. It is 2^63 - 1 where 64 bits do not hold it.
+    The dims are those of required arguments. Further rows of the same name may have the names of sizes too; of the rows
+    whose sizes are known, the largest product counts. It is 2^63 - 1 where 64 bits do not hold it.
     """
 
     name: str
     counts: tuple[tuple[str, int], ...]
 
-    def value(self, fields: Mapping[str, int]) -> int:
+    def value(self, fields: Mapping[str, int]) -> int | None:
+        """None where one of them is not there."""
+        if any(dim not in fields for dim, _ in self.counts):
+            return None
         return min(math.prod(-(-fields[dim] // divisor) for dim, divisor in self.counts), MAX_INT64)
 
 
@@ -201,6 +205,14 @@ class FamilySchema:
         """The sizes of a problem that are known, by name."""
         values = ((size.name, size.value(fields)) for size in reversed(self.sizes))
         return {name: value for name, value in values if value is not None}
+
+    def product_values(self, fields: Mapping[str, int]) -> dict[str, int]:
+        """The products of a problem, by name."""
+        values: dict[str, int] = {}
+        known = {**self.extents(fields), **fields}
+        for product in self.products:
+            values[product.name] = max(product.value(known) or 0, values.get(product.name, 0))
+        return values
 
     def arg(self, name: str) -> ArgSpec:
         return next(arg for arg in self.args if arg.name == name)

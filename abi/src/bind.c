@@ -218,27 +218,66 @@ static opdeck_status run_checks(const od_binding *binding) {
   return status;
 }
 
-int64_t od_count_of(const od_binding *binding, const opdeck_pack_count *count) {
-  const opdeck_field *field = od_find_field(binding->fields, binding->num_fields, count->field);
-  return field->value / count->divisor + (field->value % count->divisor != 0);
+static int64_t ceil_div(int64_t value, int64_t divisor) {
+  return value / divisor + (value % divisor != 0);
 }
 
+int64_t od_count_of(const od_binding *binding, const opdeck_pack_count *count) {
+  const opdeck_field *field = od_find_field(binding->fields, binding->num_fields, count->field);
+  return ceil_div(field->value, count->divisor);
+}
+
+/* Whether the problem has a size of that name (not NUL-terminated), and which. */
+static int find_size(const od_binding *binding, const char *name, size_t name_bytes, int64_t *value) {
+  const opdeck_pack_family *family = binding->family;
+  for (int32_t idx = 0; idx < family->num_sizes; ++idx) {
+    const opdeck_pack_size *size = &family->sizes[idx];
+    if (strlen(size->name) != name_bytes || memcmp(size->name, name, name_bytes) != 0) continue;
+    if (od_find_field(binding->fields, binding->num_fields, size->count.field) == NULL) continue;
+    if (opdeck_rules_first_failure(size->rules, size->num_rules, binding->fields, binding->num_fields, NULL, 0) !=
+        size->num_rules)
+      continue;
+    *value = od_count_of(binding, &size->count) + size->plus;
+    return 1;
+  }
+  return 0;
+}
+
+/* What a count of a product is of: a field, or a size of the problem. 0 where there is neither. */
+static int find_counted(const od_binding *binding, const char *name, int64_t *value) {
+  const opdeck_field *field = od_find_field(binding->fields, binding->num_fields, name);
+  if (field == NULL) return find_size(binding, name, strlen(name), value);
+  *value = field->value;
+  return 1;
+}
+
+/* 0 where a size is not known. */
 static int64_t product_of(const od_binding *binding, const opdeck_pack_product *product) {
-  int64_t value = 1;
+  int64_t product_value = 1;
   int has_overflow = 0;
   for (int32_t count_idx = 0; count_idx < product->num_counts; ++count_idx) {
-    const int64_t count = od_count_of(binding, &product->counts[count_idx]);
-    if (count == 0) return 0;
-    has_overflow |= __builtin_mul_overflow(value, count, &value);
+    const opdeck_pack_count *count = &product->counts[count_idx];
+    int64_t value = 0;
+    if (!find_counted(binding, count->field, &value) || value == 0) return 0;
+    has_overflow |= __builtin_mul_overflow(product_value, ceil_div(value, count->divisor), &product_value);
   }
-  return has_overflow ? INT64_MAX : value;
+  return has_overflow ? INT64_MAX : product_value;
 }
 
 static opdeck_status add_products(od_binding *binding) {
   const opdeck_pack_family *family = binding->family;
   opdeck_status status = OPDECK_OK;
-  for (int32_t idx = 0; status == OPDECK_OK && idx < family->num_products; ++idx)
-    status = add_field(binding, family->products[idx].name, product_of(binding, &family->products[idx]));
+  for (int32_t idx = 0; status == OPDECK_OK && idx < family->num_products; ++idx) {
+    const char *name = family->products[idx].name;
+    const int64_t value = product_of(binding, &family->products[idx]);
+    opdeck_field *bound = NULL;
+    for (int32_t field_idx = 0; field_idx < binding->num_fields; ++field_idx)
+      if (strcmp(binding->fields[field_idx].name, name) == 0) bound = &binding->fields[field_idx];
+    if (bound == NULL)
+      status = add_field(binding, name, value);
+    else if (value > bound->value)
+      bound->value = value;
+  }
   return status;
 }
 
@@ -264,22 +303,6 @@ opdeck_status od_bind_args(const opdeck_pack_family *family, const opdeck_proble
   if (status == OPDECK_OK) status = add_products(binding);
   if (status == OPDECK_OK) binding->is_empty = is_empty_problem(binding);
   return status;
-}
-
-/* Whether the problem has a size of that name (not NUL-terminated), and which. */
-static int find_size(const od_binding *binding, const char *name, size_t name_bytes, int64_t *value) {
-  const opdeck_pack_family *family = binding->family;
-  for (int32_t idx = 0; idx < family->num_sizes; ++idx) {
-    const opdeck_pack_size *size = &family->sizes[idx];
-    if (strlen(size->name) != name_bytes || memcmp(size->name, name, name_bytes) != 0) continue;
-    if (od_find_field(binding->fields, binding->num_fields, size->count.field) == NULL) continue;
-    if (opdeck_rules_first_failure(size->rules, size->num_rules, binding->fields, binding->num_fields, NULL, 0) !=
-        size->num_rules)
-      continue;
-    *value = od_count_of(binding, &size->count) + size->plus;
-    return 1;
-  }
-  return 0;
 }
 
 /* Whether a leaf's extent is one of those that `dim` names; writes which are, "batch = 2|1". */

@@ -73,7 +73,8 @@ typedef struct opdeck_pack_count {
   int64_t divisor;   /* at least 1 */
 } opdeck_pack_count;
 
-/* A field that every problem of a family has besides: the product of counts, INT64_MAX where 64 bits do not hold it. */
+/* A field that every problem of a family has besides: the product of counts, INT64_MAX where 64 bits do not hold it.
+ * Rows behind the first of a name may count sizes; of those whose sizes are known, the largest product counts. */
 typedef struct opdeck_pack_product {
   const char *name;
   const opdeck_pack_count *counts; /* of dims of required arguments */

@@ -175,6 +175,19 @@ static opdeck_status check_defaults(const char *where, const opdeck_pack_family 
   return OPDECK_OK;
 }
 
+static int is_size(const opdeck_pack_family *family, const char *name) {
+  for (int32_t idx = 0; idx < family->num_sizes; ++idx)
+    if (strcmp(family->sizes[idx].name, name) == 0) return 1;
+  return 0;
+}
+
+/* Whether a product before it has its name: then it may count what not every problem has. */
+static int is_further_row(const opdeck_pack_family *family, int32_t product_idx) {
+  for (int32_t idx = 0; idx < product_idx; ++idx)
+    if (strcmp(family->products[idx].name, family->products[product_idx].name) == 0) return 1;
+  return 0;
+}
+
 static opdeck_status check_products(const char *where, const opdeck_pack_family *family) {
   if (!is_list(family->products, family->num_products, OD_MAX_FIELDS))
     return od_fail(OPDECK_PACK, "%s: its products are missing", where);
@@ -184,7 +197,9 @@ static opdeck_status check_products(const char *where, const opdeck_pack_family 
       return od_fail(OPDECK_PACK, "%s: product %d is malformed", where, idx);
     for (int32_t count_idx = 0; count_idx < product->num_counts; ++count_idx) {
       const opdeck_pack_count *count = &product->counts[count_idx];
-      if (count->field == NULL || !is_dim(family, count->field) || count->divisor < 1)
+      const int is_counted = count->field != NULL && (is_dim(family, count->field) || (is_further_row(family, idx) &&
+                                                                                       is_size(family, count->field)));
+      if (!is_counted || count->divisor < 1)
         return od_fail(OPDECK_PACK, "%s: count %d of product %s is malformed", where, count_idx, product->name);
     }
   }
@@ -217,8 +232,8 @@ static opdeck_status check_family(const char *path, const opdeck_pack_family *fa
     return od_fail(OPDECK_PACK, "%s: its rules are missing", where);
   opdeck_status status = check_rows(where, family->args, family->num_args);
   if (status == OPDECK_OK) status = check_defaults(where, family);
-  if (status == OPDECK_OK) status = check_products(where, family);
   if (status == OPDECK_OK) status = check_sizes(where, family);
+  if (status == OPDECK_OK) status = check_products(where, family);
   for (int32_t rule_idx = 0; status == OPDECK_OK && rule_idx < family->num_checks; ++rule_idx) {
     const opdeck_rule *rule = &family->checks[rule_idx];
     if (rule->field != NULL && od_rule_is_well_formed(rule) && is_legal_scalar_rule(family, rule)) continue;

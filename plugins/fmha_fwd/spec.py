@@ -115,7 +115,11 @@ SCHEMA = FamilySchema(
         *map(_out_dtype_rule, OUT_DTYPES),
     ),
     empty=(Rule("b", "eq", (0,)), Rule("sq", "eq", (0,)), Rule("hq", "eq", (0,))),
-    products=(Product("q_blocks_of_256", (("b", 1), ("hq", 1), ("sq", 256))),),
+    # Packed sequences have at least one each, of however few rows.
+    products=(
+        Product("q_blocks_of_256", (("b", 1), ("hq", 1), ("sq", 256))),
+        Product("q_blocks_of_256", (("batch", 1), ("hq", 1))),
+    ),
     sizes=_SIZES,
 )
 

@@ -133,7 +133,7 @@ static void test_argument_rows(void) {
 
 static const opdeck_rule with_y[] = {{"has.y", OPDECK_RULE_EQ, 1, constants, NULL}};
 
-static void teswith_y(void) {
+static void test_families(void) {
   FAULT(t.family.checks = NULL, "family family: its rules are missing");
   FAULT(t.family.num_empty = -1, "family family: its rules are missing");
   FAULT(t.family.num_products = 1, "family family: its products are missing");
@@ -142,11 +142,20 @@ static void teswith_y(void) {
         "count 0 of product p is malformed");
   FAULT((t.family.num_products = 1, t.family.products = (const opdeck_pack_product[]){{"p", no_dim, 1, 0}}),
         "count 0 of product p is malformed");
+  FAULT((t.family.num_products = 2,
+         t.family.products = (const opdeck_pack_product[]){{"p", no_dim, 0, 0}, {"p", no_dim, 1, 0}}),
+        "count 0 of product p is malformed");
   FAULT((t.family.num_products = 1, t.family.products = (const opdeck_pack_product[]){{NULL, no_dim, 1, 0}}),
         "product 0 is malformed");
   FAULT(t.family.num_sizes = 1, "family family: its sizes are missing");
   opdeck_pack_size size = {"rows", {"p", 1}, with_y, 1, 0}; /* a dim of an optional argument may be absent */
   GOOD((t.family.num_sizes = 1, t.family.sizes = &size));
+  static const opdeck_pack_count of_rows[] = {{"rows", 1}};
+  GOOD((t.family.num_sizes = 1, t.family.sizes = &size, t.family.num_products = 2,
+        t.family.products = (const opdeck_pack_product[]){{"b", no_dim, 0, 0}, {"b", of_rows, 1, 0}}));
+  FAULT((t.family.num_sizes = 1, t.family.sizes = &size, t.family.num_products = 1,
+         t.family.products = (const opdeck_pack_product[]){{"b", of_rows, 1, 0}}),
+        "count 0 of product b is malformed"); /* not every problem has the size */
   size.count.divisor = 0;
   FAULT((t.family.num_sizes = 1, t.family.sizes = &size), "family family: size 0 is malformed");
   size = (opdeck_pack_size){"rows", {"z", 1}, with_y, 1, 0};
@@ -245,7 +254,7 @@ static void test_size_of_params(void) {
 int main(void) {
   test_table();
   test_argument_rows();
-  teswith_y();
+  test_families();
   test_variants();
   test_workspace();
   test_params();

@@ -295,6 +295,28 @@ def test_kernels_whose_ctas_take_several_blocks_are_for_more_blocks_than_sms(
 
 
 @pytest.mark.parametrize(
+    ("num_seqs", "num_heads", "num_rows", "num_blocks", "schedule"),
+    [
+        (74, 2, 9, 148, "individual"),
+        (75, 2, 9, 150, "dynamic"),  # short ones, of a block each
+        (1, 148, 9, 148, "individual"),
+        (1, 149, 9, 149, "dynamic"),
+        (2, 50, 600, 150, "dynamic"),
+        (0, 200, 0, 0, "individual"),
+    ],
+)
+def test_packed_sequences_have_a_block_each_at_least(
+    num_seqs: int, num_heads: int, num_rows: int, num_blocks: int, schedule: str
+) -> None:
+    attention, q = registry.get("fmha_fwd"), np.zeros((num_rows, num_heads, 64), np.float16)
+    offsets = np.full(num_seqs + 1, num_rows, np.int32)
+    offsets[0] = 0
+    problem = attention.problem(q, q, q, cu_seqlens_q=offsets, cu_seqlens_k=offsets, device="emulator:sm_100a")
+    assert problem.field_values["q_blocks_of_256"] == num_blocks
+    assert attention.select(problem).config["schedule"] == schedule
+
+
+@pytest.mark.parametrize(
     ("sq", "sk", "d", "dtype", "schedule"),
     [
         (2048, 2048, 128, np.float16, "pair"),
