@@ -226,7 +226,7 @@ _PERSISTENT = (
 
 
 # Query tiles in which the second CTA of a pair has no row, K tiles that end anywhere or are none, more blocks than
-# pairs.
+# pairs, a block of one query tile before another, with an odd number of K tiles.
 _PAIRED = (
     (Shape(1, 1, 1, 1, 1, 128), None),
     (Shape(2, 2, 1, 129, 127, 128), 3),
@@ -234,6 +234,7 @@ _PAIRED = (
     (Shape(2, 2, 1, 513, 1000, 128), 4),
     (Shape(1, 4, 2, 1024, 256, 128), None),
     (Shape(2, 1, 1, 257, 0, 128), 2),
+    (Shape(1, 1, 1, 513, 300, 128), 2),
 )
 
 

@@ -103,6 +103,7 @@ FMHA_FWD = (
     ((2, 1, 1, 1, 1), Values.NORMAL, False),
 )
 FMHA_FWD_MASKED = (((1, 1, 1, 400, 140), Values.NORMAL, False),)  # rows and tiles that see no key
+FMHA_FWD_PAIRS = (((1, 1, 1, 513, 40), Values.NORMAL, False),)  # a block of one query tile before another
 FMHA_FWD_BLOCKS = (((2, 3, 1, 130, 150), Values.NORMAL, False),)  # more blocks for a CTA than its queue has stages
 
 
@@ -135,6 +136,7 @@ BIAS_PITCH_ELEMS = 4  # 16 bytes of fp32
 def fmha_fwd(arch: str, d: int, fusion_of: FusionOf = no_fusion, scheduling: Scheduling = INDIVIDUAL) -> Subject:
     shapes = FMHA_FWD if fusion_of is no_fusion else (*FMHA_FWD, *FMHA_FWD_MASKED)
     shapes = shapes if scheduling is INDIVIDUAL else (*shapes, *FMHA_FWD_BLOCKS)
+    shapes = (*shapes, *FMHA_FWD_PAIRS) if scheduling.name == "pair" else shapes
     fusion = fusion_of(Shape(*shapes[0][0], d))
     (variant,) = (
         row

@@ -122,6 +122,13 @@ class Config:
         return self.num_pair_ctas == 1
 
     @property
+    def keeps_factors_in_step(self) -> bool:
+        """Whether a query tile that a block lacks takes "factor" once where the other takes it an odd number of times,
+        so that one parity is that of both. Pairs do: without masks, the query tiles that a block has take it equally
+        often."""
+        return self.num_pair_ctas > 1
+
+    @property
     def score_tensor_parts(self) -> int:
         """Stages' loads a K tile."""
         return self.tile_n // SCORE_TENSOR_COLS

@@ -68,32 +68,34 @@ class CorrectionRole:
             for tile in cutlass.range(other_begin, other_end, unroll=1):
                 for tile_idx in cutlass.range(NUM_Q_TILES, unroll=1):
                     tiles = of_query_tile(tile_idx, first.tiles, second.tiles)
-                    self.visit(Lane(tile_idx, tiles, uses.lane(tile_idx)), tile)
+                    lane = Lane(tile_idx, tiles, uses.lane(tile_idx))
+                    self.visit(lane, tile, uses.factor(self.config, lane, tile))
             for tile in cutlass.range(common_begin, pass_end, TILES_PER_TRIP, unroll=1):
+                # Trips are of an even number of tiles, so that the parities of each are those of the first. Two of them
+                # are worth keeping over the loop; the four of query tiles out of step are not (SASS of ptxas 13.4).
+                alike = common_begin if cutlass.const_expr(self.config.keeps_factors_in_step) else tile
                 for i in cutlass.range_constexpr(TILES_PER_TRIP):
-                    self.follow(first, tile + i)
-                    self.follow(second, tile + i)
+                    self.follow(first, tile + i, uses.factor(self.config, first, alike + i))
+                    self.follow(second, tile + i, uses.factor(self.config, second, alike + i))
         for tile_idx in cutlass.range(NUM_Q_TILES, unroll=1):
             self.finish(work, tile_idx, out_scale, uses.lane(tile_idx))
         return uses.after(first.tiles, second.tiles)
 
     @cute.jit
-    def visit(self, lane: Lane, tile: Int32) -> None:
+    def visit(self, lane: Lane, tile: Int32, factor_use: Int32) -> None:
         """Takes the factor of K tile `tile` and frees O for its P V, if the query tile visits it. Its first finds no O
         to rescale."""
         if tile >= lane.tiles.begin and tile < lane.tiles.end:
-            slot = lane_slot(lane.tile_idx, lane.use(tile))
-            factor = self.receive(slot)
+            factor = self.receive(lane_slot(lane.tile_idx, factor_use))
             if tile > lane.tiles.begin:
                 self.rescale(lane, tile, factor)
-            self.port.o_edge.consumer_release(slot)
+            self.port.o_edge.consumer_release(lane_slot(lane.tile_idx, lane.use(tile)))
 
     @cute.jit
-    def follow(self, lane: Lane, tile: Int32) -> None:
+    def follow(self, lane: Lane, tile: Int32, factor_use: Int32) -> None:
         """The same of a K tile that the query tile does visit, and not as its first."""
-        slot = lane_slot(lane.tile_idx, lane.use(tile))
-        self.rescale(lane, tile, self.receive(slot))
-        self.port.o_edge.consumer_release(slot)
+        self.rescale(lane, tile, self.receive(lane_slot(lane.tile_idx, factor_use)))
+        self.port.o_edge.consumer_release(lane_slot(lane.tile_idx, lane.use(tile)))
 
     @cute.jit
     def receive(self, slot: Slot) -> Float32:

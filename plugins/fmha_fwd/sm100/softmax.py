@@ -123,7 +123,7 @@ class SoftmaxRole:
                 is_finite = all(score.is_finite for score in self.fusion.scores)
                 exp2 = Exp2(scales.log2, self.config.exp2_poly_elems if is_finite else 0)
                 state = self.finish(scores, tile_max, state, use, exp2)
-        self.send_row_sum(uses, state.sum)
+        self.send_row_sum(work, uses, tiles.count, state.sum)
         self.store_lse(work, q, state)
         return uses.after(tiles)
 
@@ -234,10 +234,17 @@ class SoftmaxRole:
         self.port.factors[self.port.row] = factor
         self.port.factor_edge.producer_commit(lane_slot(self.port.tile_idx, use))
 
-    def send_row_sum(self, uses: LaneUses, row_sum: Float32) -> None:
+    @cute.jit
+    def send_row_sum(self, work: Work, uses: LaneUses, num_tiles: Int32, row_sum: Float32) -> None:
         """At the end of a block."""
         slot = lane_slot(self.port.tile_idx, uses.blocks)
         self.port.row_sum_edge.producer_acquire(slot.producer)
+        if cutlass.const_expr(self.config.keeps_factors_in_step):
+            # A use that nobody waits for. Here, where the correction has taken all factors of earlier blocks, or it
+            # would not have freed their row sum, and waits for none of later ones before it has this block's.
+            num_fewer_tiles = work.tile_range(self.fusion, self.config, 0).count - num_tiles
+            if num_fewer_tiles % 2 != 0:
+                self.port.factor_edge.producer_commit(lane_slot(self.port.tile_idx, 0))
         self.port.row_sums[self.port.row] = row_sum
         self.port.row_sum_edge.producer_commit(slot)
 

@@ -89,6 +89,12 @@ class Uses:
         """Those of query tile `tile_idx`."""
         return of_query_tile(tile_idx, self.first, self.second)
 
+    def factor(self, config: Config, lane: Lane, tile: Any) -> Any:
+        """Uses of a query tile's stage of "factor" before K tile `tile`, but for a multiple of two. One count for both
+        query tiles where they are kept in step, so that the correction's waits for them share their parities."""
+        before = self.first if config.keeps_factors_in_step else lane.uses
+        return before.tiles + tile - lane.tiles.begin
+
     def after(self, first: TileRange, second: TileRange, num_cut: Any = 0) -> Uses:
         begin, end = span(first, second)
         kv = self.kv + max_(end - begin, 0)
