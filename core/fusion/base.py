@@ -130,7 +130,8 @@ _field_specs_of: dict[type, tuple[FieldSpec, ...]] = {}
 def field_specs(cls: type) -> tuple[FieldSpec, ...]:
     """The fields of a fusion class, in order, with what each is.
 
-    Raises: ArgumentTypeError when the class is not a frozen dataclass or a tensor leaf does not say its rank.
+    Raises: ArgumentTypeError when the class is not a frozen dataclass, has no name, or a tensor leaf does not say its
+    rank.
     """
     if cls not in _field_specs_of:
         _field_specs_of[cls] = _new_field_specs(cls)
@@ -140,6 +141,8 @@ def field_specs(cls: type) -> tuple[FieldSpec, ...]:
 def _new_field_specs(cls: type) -> tuple[FieldSpec, ...]:
     if not dataclasses.is_dataclass(cls) or not cls.__dataclass_params__.frozen:  # type: ignore[attr-defined]
         raise ArgumentTypeError(cls.__qualname__, "a class", "a frozen dataclass", "@dataclass(frozen=True)")
+    if not hasattr(cls, "name"):
+        raise ArgumentTypeError(f"{cls.__qualname__}.name", None, "PLUGIN.fusion", "a ClassVar")
     hints = typing.get_type_hints(cls, include_extras=True)
     return tuple(_field_spec(cls, field, hints[field.name]) for field in dataclasses.fields(cls))
 

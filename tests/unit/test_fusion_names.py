@@ -189,6 +189,15 @@ def test_a_class_has_a_name_of_its_own() -> None:
             pass
 
 
+def test_a_class_without_a_name_is_refused() -> None:
+    @dataclass(frozen=True)
+    class Nameless(Mask):
+        pass
+
+    with pytest.raises(ArgumentTypeError, match=r"Nameless\.name: got None, want PLUGIN\.fusion"):
+        spec.call(*[np.zeros((1, 1, 1, 8), np.float16)] * 3, mask=Nameless()).fusion.leaves()  # type: ignore[union-attr]
+
+
 def test_a_mask_derived_from_residual_is_a_mask() -> None:
     @dataclass(frozen=True)
     class FirstKey(Residual):
