@@ -19,12 +19,17 @@ def check_tile_ranges(
 ) -> None:
     """Compares tile_ranges of every block of queries with `visible`, element by element, for one (batch, head).
 
-    Raises: ArgumentError naming the first block whose ranges are wrong, with what it got and what it wants.
+    Raises: ArgumentError naming the first block whose ranges are wrong, with what it got and what it wants. Another one
+    when keys past the last are visible.
     """
     mask = fusion.at(*where).mask
     q, k = np.ogrid[:sq, :sk]
     visible = np.broadcast_to(mask.visible(Coords(*where, q, k, sq, sk)), (sq, sk))
     tile_m, tile_n = tile
+    past = np.arange(sk, ceil_div(sk, tile_n) * tile_n)[None, :]
+    if np.broadcast_to(mask.visible(Coords(*where, q, past, sq, sk)), (sq, past.size)).any():
+        argument = f"{fusion.canonical_name} of sq {sq}, sk {sk}"
+        raise ArgumentError(argument, "visible keys past the last", "k_end <= sk, and visible false where k >= sk")
     num_tiles = ceil_div(sk, tile_n) if mask.is_in_order else ceil_div(sk, tile_m) * (tile_m // tile_n)
     for q_block in range(ceil_div(sq, tile_m)):
         ranges = TileRanges(*(int(edge) for edge in mask.tile_ranges(q_block, tile, sq, sk)))

@@ -208,6 +208,22 @@ def test_wrong_ranges_are_found(ranges: tuple[int, int, int, int], want: str | N
         check_tile_ranges(mask, sq=3, sk=20, tile=(4, 8))
 
 
+@dataclass(frozen=True)
+class Endless(IntervalMask):
+    """Shows keys that there are not."""
+
+    name: ClassVar[str] = "test.endless"
+
+    def visible_interval(self, q: Any, sq: Any, sk: Any) -> tuple[Any, Any]:
+        return 0, sk + 1
+
+
+def test_keys_past_the_last_are_found() -> None:
+    with pytest.raises(ArgumentError, match=r"test\.endless of sq 3, sk 20: got visible keys past the last"):
+        check_tile_ranges(Endless(), sq=3, sk=20, tile=(4, 8))
+    check_tile_ranges(Endless(), sq=3, sk=24, tile=(4, 8))  # there no kernel asks
+
+
 TIGHT = [Residual(), Causal(), Causal(align="top_left"), Window(5, 3), Window(None, 0), Window(0, None)]
 
 
