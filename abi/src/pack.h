@@ -155,7 +155,8 @@ typedef struct opdeck_pack_variant {
   const char *cubin_sha256; /* 64 hex digits */
   const char *ptx;
   uint64_t ptx_bytes;
-  const opdeck_rule *prefer; /* where all of these hold, num_prefer > 0, the variant goes before those whose `accept` it has */
+  const opdeck_rule *prefer; /* where all of these hold, num_prefer > 0, the variant goes before those whose `accept` it
+                                has */
   int32_t num_prefer;
   int32_t reserved;
 } opdeck_pack_variant;

@@ -27,7 +27,7 @@ from opdeck.core.fusion import (
     TensorScore,
 )
 from opdeck.core.fusion.compose import MaskAnd
-from opdeck.core.fusion.functions import MaskFunction, ScoreFunction
+from opdeck.core.fusion.functions import ScoreFunction
 from opdeck.core.schema import Rule, RuleOp, WorkspaceTerm
 from opdeck.core.variant import Variant, fusion_slug
 
@@ -45,23 +45,21 @@ Types = tuple[str, str]
 @dataclass(frozen=True)
 class _Preference:
     """The rules of Variant.prefer of a kernel's rows: of those without a mask, whose blocks are alike long, and of the
-    others; none of those with a user's function, which may need registers that such a kernel lacks."""
+    others; none of those with a user's function of scores, for which such a kernel lacks registers as a rule."""
 
     unmasked: tuple[Rule, ...] = ()
     masked: tuple[Rule, ...] = ()
 
     def rules(self, fusion: Fusion | None) -> tuple[Rule, ...]:
-        if _has_part(fusion, (ScoreFunction, MaskFunction)):
+        if _has_score_function(fusion):
             return ()
         is_masked = isinstance(fusion, AttentionFusion) and not isinstance(fusion.mask, Residual)
         return self.masked if is_masked else self.unmasked
 
 
-def _has_part(fusion: Fusion | None, kinds: tuple[type[Fusion], ...]) -> bool:
-    """Whether it is of one of these kinds, or one within it is."""
-    if fusion is None:
-        return False
-    return isinstance(fusion, kinds) or any(_has_part(part, kinds) for _, part in fusion.nested())
+def _has_score_function(fusion: Fusion | None) -> bool:
+    """Whether a user's function of scores is among its parts."""
+    return isinstance(fusion, AttentionFusion) and any(isinstance(score, ScoreFunction) for score in fusion.scores)
 
 
 @dataclass(frozen=True)
@@ -339,7 +337,7 @@ def _config(kernel: Kernel, dims: Dims, fusion: Fusion | None) -> dict[str, int 
     config = {"d_qk": dims[0], "d_v": dims[1], **kernel.config_by_dims[dims]}
     if fusion is not None and not isinstance(fusion, Mask):
         config |= kernel.score_config
-    if _has_part(fusion, (ScoreFunction,)):
+    if _has_score_function(fusion):
         config |= kernel.function_config
     of_tiles = kernel.heavy_config
     for leaf in _tensor_leaves(fusion) if fusion is not None else ():

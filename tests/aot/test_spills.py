@@ -12,14 +12,14 @@ import numpy as np
 import pytest
 from copy_plugin.family import NUM_COLS, SCHEMA
 from copy_plugin.preferring import FEW_ROWS, rows, spilling
-from packs import SCHEMAS
+from packs import SCHEMAS, chosen_by_c
 from typer.testing import CliRunner
 
 from opdeck.aot import build, cli, ensure, known_spill
 from opdeck.aot import spilling as spilling_of
 from opdeck.core.arrays import view
 from opdeck.core.devices import LaunchArgs
-from opdeck.core.devices.native import NativeDevice, _Frame
+from opdeck.core.devices.native import NativeDevice
 from opdeck.core.errors import SpillError
 from opdeck.core.operator import Operator
 from opdeck.core.registry import Registry
@@ -53,21 +53,11 @@ def forbid_compiling(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("opdeck.aot.builder.compile_all", compile_nothing)
 
 
-def chosen_by_c(device: NativeDevice, num_rows: int) -> str:
+def chosen_of(device: NativeDevice, num_rows: int) -> str:
     """The variant that libopdeck selects among the packs of a device."""
     x = x_of(num_rows)
     args = LaunchArgs({"x": view(x, "x"), "y": view(x.copy(), "y")}, {"factor": 1.0}, None, (), None)
-    ffi, lib = device._ffi, device._lib
-    frame = _Frame(ffi, SCHEMA, PLAIN, args)
-    frame.fill(args)
-    frame.problem.variant = ffi.NULL
-    plan = ffi.new("opdeck_plan **")
-    device.check(lib.opdeck_plan_create(device._ctx, frame.problem, plan))
-    info = ffi.new("opdeck_kernel_info *", {"struct_size": ffi.sizeof("opdeck_kernel_info")})
-    device.check(lib.opdeck_plan_info(plan[0], info))
-    variant_id: str = ffi.string(info.variant).decode()
-    lib.opdeck_plan_destroy(plan[0])
-    return variant_id
+    return chosen_by_c(device, SCHEMA, PLAIN, args)
 
 
 def test_a_call_launches_what_stands_in(copy: Operator, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -118,7 +108,7 @@ def test_a_pack_may_lack_it(tmp_path: Path) -> None:
     assert list(left_out) == [SPILLING]
     device = NativeDevice("offline:sm_100a", memory="cpu")
     device.load_pack(build([PLAIN], SCHEMAS, tmp_path, "kept"))
-    assert [chosen_by_c(device, num_rows) for num_rows in (1, FEW_ROWS + 1)] == [PLAIN.id] * 2
+    assert [chosen_of(device, num_rows) for num_rows in (1, FEW_ROWS + 1)] == [PLAIN.id] * 2
 
 
 @pytest.mark.parametrize(
@@ -174,5 +164,5 @@ def test_python_and_c_prefer_the_same(tmp_path: Path, monkeypatch: pytest.Monkey
     wanted = {1: "few", 4: "few", 5: "few_preferred", 7: "few", 8: "few_preferred", 9: "any_preferred"}
     for num_rows in range(1, 14):
         chosen = copy.select(copy.problem(x_of(num_rows), device=DEVICE)).id
-        assert chosen == chosen_by_c(device, num_rows)
+        assert chosen == chosen_of(device, num_rows)
         assert chosen == wanted.get(num_rows, chosen)

@@ -4,13 +4,19 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
-from third_party_masks import Chunked, Dotted, Gated, HeadLimits, Striped, Window
+from packs import chosen_by_c
+from third_party_masks import Chunked, Dotted, Gated, HeadLimits, Rounds, Striped, Window
 
+from opdeck.aot import build, spilling
 from opdeck.core import dtypes, registry
-from opdeck.core.devices import Device, open_device
+from opdeck.core.arrays import view
+from opdeck.core.devices import Device, LaunchArgs, open_device
+from opdeck.core.devices.native import NativeDevice
+from opdeck.core.errors import SpillError
 from opdeck.core.fusion import AttentionFusion, Causal, Mask
 from opdeck.core.fusion.scores import padded_rows
 from opdeck.core.variant import Variant
@@ -64,3 +70,36 @@ def test_third_party_score_function_with_a_tensor(arch: str) -> None:
     device = open_device(f"emulator:{arch}", schedule="random:3", hazards="strict")
     for fusion in (Gated(gates), Gated(gates) & Causal()):
         check(fusion, device)
+
+
+def test_a_kernel_that_a_mask_leaves_no_registers_gives_way(tmp_path: Path) -> None:
+    """More blocks than SMs go to dynamic kernels. This one spills: calls, packs and C take the individual one."""
+    shape = Shape(149, 1, 1, 2, 40, 64)
+    mask = Rounds(10, np.random.default_rng(0).integers(-30, 40, (shape.sq, 10), dtype=np.int32))
+    inputs = cases.make_inputs(Case(shape, mask), seed=5)
+    operator = registry.get("fmha_fwd")
+    device = open_device("emulator:sm_100a")
+    operator(inputs.q, inputs.k, inputs.v, mask=mask, out=inputs.o, device=device)
+    want_o, _ = reference.forward(inputs.q, inputs.k, inputs.v, mask, softmax_scale=shape.d**-0.5)
+    tolerance = dtypes.dtype("bf16").tolerance
+    assert tolerance is not None
+    assert compare(inputs.o, want_o).within(tolerance)
+    assert operator.last_launch is not None
+    individual = operator.last_launch.variant
+    assert individual.config["schedule"] == "individual"
+
+    dynamic = next(
+        row
+        for row in operator.variants((mask,))
+        if individual.stands_in_for(row) and row.config["schedule"] == "dynamic"
+    )
+    with pytest.raises(SpillError, match=f"{dynamic.id}: "):
+        operator(inputs.q, inputs.k, inputs.v, mask=mask, device=device, variant=dynamic.id)
+    rows, schemas = (individual, dynamic), {"fmha_fwd": operator.schema}
+    assert list(spilling(rows, schemas, rows)) == [dynamic]
+    offline = NativeDevice("offline:sm_100a", memory="cpu")
+    offline.load_pack(build([individual], schemas, tmp_path, "kept"))
+    tensors = {name: view(getattr(inputs, name), name) for name in "qkvo"}
+    leaves = tuple(view(leaf.value, leaf.name) for leaf in mask.leaves())
+    args = LaunchArgs(tensors, {"softmax_scale": 1.0}, mask, leaves, None)
+    assert chosen_by_c(offline, operator.schema, dynamic, args) == individual.id

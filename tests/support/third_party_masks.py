@@ -109,3 +109,33 @@ class Gated(TensorScore):
 
     def score_with(self, score: Any, element: Any, coords: Coords) -> Any:
         return score * element
+
+
+@dataclass(frozen=True)
+class Rounds(IntervalMask):
+    """Query q sees the keys before a bound that a row of numbers decides, each round of which needs all of them.
+
+    They take registers of every warp. Ten are as many as individual kernels of sm_100a and head dim 64 have room for,
+    and more than dynamic ones have (ptxas 13.0). rows: (Sq, num_numbers) int32, of bounds that never decrease.
+    """
+
+    num_numbers: int
+    rows: TensorLeaf = tensor_leaf(rank=2, dtype="int32")
+
+    name: ClassVar[str] = "third_party_masks.rounds"
+
+    def visible_interval(self, q: Any, sq: Any, sk: Any) -> tuple[Any, Any]:
+        row = min_(q, sq - 1)
+        numbers = [self.rows[row, idx] for idx in range(self.num_numbers)]
+        for _ in range(3):
+            total = numbers[0]
+            for number in numbers[1:]:
+                total = max_(total * 3, number)
+            numbers = [max_(total - number, number) for number in numbers]
+        return 0, clamp(numbers[0] + numbers[-1], 0, sk)
+
+    def tile_ranges(self, q_block: Any, tile: tuple[int, int], sq: Any, sk: Any) -> TileRanges:
+        tile_m, tile_n = tile
+        _, first_end = self.visible_interval(q_block * tile_m, sq, sk)
+        _, last_end = self.visible_interval((q_block + 1) * tile_m - 1, sq, sk)
+        return TileRanges(0, 0, 0, ceil_div(max_(first_end, last_end), tile_n))
