@@ -5,7 +5,7 @@ plan (which variants) -> compile (one object each, in worker processes) -> link 
 Importing this imports no DSL; only the workers that compile do.
 """
 
-from opdeck.aot.builder import build, ensure, known_spill, spilling
+from opdeck.aot.builder import build, ensure, known_spill, without_spills
 from opdeck.aot.plan import plan
 
-__all__ = ["build", "ensure", "known_spill", "plan", "spilling"]
+__all__ = ["build", "ensure", "known_spill", "plan", "without_spills"]

@@ -11,7 +11,7 @@ import hashlib
 import os
 import shutil
 import tempfile
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -22,7 +22,7 @@ from opdeck.aot.pack_source import PackIdentity, PackVariant, pack_source
 from opdeck.aot.worker import compile_all
 from opdeck.core.errors import ArgumentError, PackError, SpillError
 from opdeck.core.schema import FamilySchema
-from opdeck.core.variant import Variant, has_stand_in
+from opdeck.core.variant import Variant
 
 SUFFIX = ".opdeck.so"
 
@@ -103,25 +103,33 @@ def build(
 
 
 @cache.disk_errors()
-def spilling(
+def without_spills(
     variants: Sequence[Variant],
     schemas: Mapping[str, FamilySchema],
-    optional: Collection[Variant],
+    stand_ins: Mapping[Variant, Sequence[Variant]],
     jobs: int | None = None,
     progress: Progress = _no_progress,
-) -> dict[Variant, str]:
-    """Compiles all variants into the user's cache; the optional ones that spill, of which a pack of the others serves
-    every problem, with what is said of each.
+) -> tuple[tuple[Variant, ...], dict[Variant, str]]:
+    """Compiles all variants into the user's cache: those that a pack of them can have, and what is said of each that
+    spills.
 
-    Raises: PackError as `build` does, SpillError for another variant that spills.
+    One that spills is left out. If none is left of those that `stand_ins` has for it, the first of these comes in its
+    place.
+    Raises: PackError as `build` does, SpillError for a variant that spills and for which nothing stands in.
     """
-    compiled = _compile_missing(variants, schemas, jobs, progress)
-    spills = {row.request.variant: row.spill for row in compiled if row.spill is not None}
-    for variant, spill in spills.items():
-        others = [row for row in variants if row == variant or row not in spills]
-        if variant not in optional or not has_stand_in(variant, others):
-            raise SpillError(f"{variant.id}: {spill}")
-    return spills
+    rows, left_out = list(variants), dict[Variant, str]()
+    while True:
+        compiled = _compile_missing(rows, schemas, jobs, progress)
+        spills = {row.request.variant: row.spill for row in compiled if row.spill is not None}
+        left_out |= spills
+        for variant, spill in spills.items():
+            others = [row for row in stand_ins.get(variant, ()) if row not in left_out]
+            if not others:
+                raise SpillError(f"{variant.id}: {spill}")
+            place = rows.index(variant)
+            rows[place : place + 1] = [] if any(row in rows for row in others) else others[:1]
+        if not spills:
+            return tuple(rows), left_out
 
 
 def known_spill(variant: Variant, schema: FamilySchema) -> str | None:

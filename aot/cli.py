@@ -13,8 +13,8 @@ from typing import Annotated
 import typer
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
-from opdeck.aot.builder import build, spilling
-from opdeck.aot.plan import Rows, Selection, optional, plan
+from opdeck.aot.builder import build, without_spills
+from opdeck.aot.plan import Rows, Selection, plan, stand_ins
 from opdeck.core.cli.text import print_table
 from opdeck.core.registry import registry
 
@@ -74,7 +74,8 @@ def build_command(
 ) -> None:
     """Compile the variants that `aot plan` lists into OUT/NAME.opdeck.so.
 
-    One that spills registers is left out where others serve its problems too, unless --variant asks for it.
+    One that spills registers is left out where others serve its problems too, or gives way to one that does, unless
+    --variant asks for it.
     """
     narrowed = _split(family), _split(arch), _split(dtype), tuple(fusion or ()), _split(plugin)
     planned = plan(registry, Selection(*narrowed, rows, _split(variant)))
@@ -93,8 +94,8 @@ def build_command(
         def show(num_done: int, num_all: int, variant_id: str) -> None:
             bar.update(task, completed=num_done, total=num_all, description=variant_id)
 
-        left_out = {} if variant else spilling(planned, schemas, optional(registry, planned), jobs, show)
-        kept = [row for row in planned if row not in left_out]
+        others = {} if variant else stand_ins(registry, planned)
+        kept, left_out = without_spills(planned, schemas, others, jobs, show)
         pack_path = build(kept, schemas, out, name, jobs, show)
     for row, spill in left_out.items():
         print(f"left out: {row.id}: {spill}")

@@ -63,9 +63,16 @@ def plan(registry: Registry, selection: Selection) -> tuple[Variant, ...]:
     return tuple(_matching(rows, selection.variants))
 
 
-def optional(registry: Registry, rows: Iterable[Variant]) -> frozenset[Variant]:
-    """Those of the rows that a pack may lack: all but the ones that families themselves put into packs by default."""
-    return frozenset(row for row in rows if not row.in_default_pack or row not in registry.get(row.family).variants())
+def stand_ins(registry: Registry, rows: Iterable[Variant]) -> dict[Variant, tuple[Variant, ...]]:
+    """For each of the rows that a pack may lack, all variants that serve what it serves, in priority order. A pack may
+    not lack rows that families themselves put into packs by default."""
+    found = {}
+    for row in rows:
+        operator = registry.get(row.family)
+        if not row.in_default_pack or row not in operator.variants():
+            others = operator.variants((row.fusion,))
+            found[row] = tuple(other for other in others if other != row and other.stands_in_for(row))
+    return found
 
 
 def _matching(rows: list[Variant], patterns: tuple[str, ...]) -> list[Variant]:

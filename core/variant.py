@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import importlib
-from collections.abc import Hashable, Iterator, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -113,17 +113,9 @@ class Variant:
         return factory(self)
 
 
-def has_stand_in(variant: Variant, rows: Sequence[Variant]) -> bool:
-    """Whether the rows, which are in priority order and have the variant among them, can do without it.
-
-    So they can where one that stands in for it comes before it, so that the variant is only ever preferred or named, or
-    has fewer rules, and so accepts more.
-    """
-    num_before, num_rules = rows.index(variant), len(set(variant.accept))
-    return any(
-        other != variant and other.stands_in_for(variant) and (idx < num_before or len(set(other.accept)) < num_rules)
-        for idx, other in enumerate(rows)
-    )
+def has_stand_in(variant: Variant, rows: Iterable[Variant]) -> bool:
+    """Whether another one of the rows serves all that the variant serves."""
+    return any(other != variant and other.stands_in_for(variant) for other in rows)
 
 
 def fusion_name(fusion: Fusion | None) -> str:

@@ -7,7 +7,7 @@ Who calls it: plugin.py. A new head dim, dtype or arch is one entry of a table h
 from __future__ import annotations
 
 import itertools
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from types import NoneType
 
@@ -29,7 +29,7 @@ from opdeck.core.fusion import (
 from opdeck.core.fusion.compose import MaskAnd
 from opdeck.core.fusion.functions import ScoreFunction
 from opdeck.core.schema import Rule, RuleOp, WorkspaceTerm
-from opdeck.core.variant import Variant, fusion_slug
+from opdeck.core.variant import Variant, fusion_key, fusion_slug
 
 DTYPES = ("fp16", "bf16", "fp8_e4m3", "fp8_e5m2")
 LENGTHS = ("cu_seqlens_q", "cu_seqlens_k", "seqused_q", "seqused_k", "block_table")
@@ -307,13 +307,14 @@ REFERENCE_FACTORY = "opdeck.plugins.fmha_fwd.reference:make"
 def rows(fusions: Sequence[Fusion | None]) -> tuple[Variant, ...]:
     """The variants of the given fusions, in priority order; the reference, which serves any head dim, comes last."""
     compiled = [
-        _compiled_row(kernel, arch_name, types, dims, fusion)
+        row
         for kernel in KERNELS
         for arch_name in kernel.archs
         for types in kernel.types
         for dims in kernel.config_by_dims
         for fusion in fusions
         if _can_run(kernel, dims, fusion)
+        for row in _with_spare(kernel, _compiled_row(kernel, arch_name, types, dims, fusion))
     ]
     return (*compiled, *(_reference_row(dtype, fusion) for dtype in DTYPES for fusion in fusions))
 
@@ -327,7 +328,7 @@ def _can_run(kernel: Kernel, dims: Dims, fusion: Fusion | None) -> bool:
     return isinstance(fusion, kernel.fusion_type) and num_tensors <= (dims in kernel.tensor_config)
 
 
-def _tensor_leaves(fusion: Fusion) -> list[Leaf]:
+def _tensor_leaves(fusion: Fusion | None) -> list[Leaf]:
     """The tensors of the fusion's score functions that have one."""
     scores = fusion.scores if isinstance(fusion, AttentionFusion) else ()
     return [leaf for score in scores if isinstance(score, TensorScore) for leaf in score.leaves() if leaf.align_bytes]
@@ -339,11 +340,29 @@ def _config(kernel: Kernel, dims: Dims, fusion: Fusion | None) -> dict[str, int 
         config |= kernel.score_config
     if _has_score_function(fusion):
         config |= kernel.function_config
-    of_tiles = kernel.heavy_config
-    for leaf in _tensor_leaves(fusion) if fusion is not None else ():
-        of_tiles = kernel.heavy_tensor_config
+    for leaf in _tensor_leaves(fusion):
         config |= {**kernel.tensor_config[dims], "score_tensor_bytes": dtypes.dtype(leaf.dtype).bits // 8}
+    of_tiles = _smaller_tiles(kernel, fusion)
     return _in_smaller_tiles(config, of_tiles) if of_tiles and _is_heavy(fusion) else config
+
+
+def _smaller_tiles(kernel: Kernel, fusion: Fusion | None) -> Mapping[str, int]:
+    return kernel.heavy_tensor_config if _tensor_leaves(fusion) else kernel.heavy_config
+
+
+def _with_spare(kernel: Kernel, row: Variant) -> Iterator[Variant]:
+    """The row, and behind one whose fusion is not known to fit in the registers the same in smaller K tiles: it is
+    compiled where the first spills."""
+    yield row
+    of_tiles = _smaller_tiles(kernel, row.fusion)
+    if kernel.schedule or not of_tiles or row.config["tile_n"] == of_tiles["tile_n"] or _is_known(row.fusion):
+        return
+    words = row.id.removesuffix(fusion_slug(row.fusion)), f"k{of_tiles['tile_n']}_", fusion_slug(row.fusion)
+    yield replace(row, id="".join(words), config=_in_smaller_tiles(row.config, of_tiles), in_default_pack=False)
+
+
+def _is_known(fusion: Fusion | None) -> bool:
+    return fusion_key(fusion) in {fusion_key(known) for known in FUSIONS}
 
 
 # Registers that a score function takes for each score. A sink counts as one, and so does a joined mask.

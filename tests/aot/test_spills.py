@@ -15,8 +15,8 @@ from copy_plugin.preferring import FEW_ROWS, rows, spilling
 from packs import SCHEMAS, chosen_by_c
 from typer.testing import CliRunner
 
-from opdeck.aot import build, cli, ensure, known_spill
-from opdeck.aot import spilling as spilling_of
+from opdeck.aot import build, cli, ensure, known_spill, without_spills
+from opdeck.aot.plan import stand_ins
 from opdeck.core.arrays import view
 from opdeck.core.devices import LaunchArgs
 from opdeck.core.devices.native import NativeDevice
@@ -24,7 +24,6 @@ from opdeck.core.errors import SpillError
 from opdeck.core.operator import Operator
 from opdeck.core.registry import Registry
 from opdeck.core.schema import Rule
-from opdeck.core.variant import Variant
 
 PLAIN = rows([None])[0]
 SPILLING = spilling(PLAIN)
@@ -85,7 +84,8 @@ def test_a_kernel_for_which_none_stands_in_is_an_error(copy: Operator, monkeypat
     monkeypatch.setattr(copy, "variants", lambda fusions: (PLAIN, alone))
     x = x_of(FEW_ROWS + 1)
     assert copy.select(copy.problem(x, device=DEVICE)) == PLAIN  # to which `alone` is not preferred
-    monkeypatch.setattr(copy, "variants", lambda fusions: (alone, replace(PLAIN, id="other")))
+    narrower = replace(PLAIN, id="narrower", accept=(*PLAIN.accept, Rule("rows", "le", (99,))))
+    monkeypatch.setattr(copy, "variants", lambda fusions: (alone, narrower))
     with pytest.raises(SpillError, match="spills: got a stack frame"):
         copy(x, device=DEVICE)
 
@@ -103,26 +103,34 @@ def test_that_a_kernel_spills_is_known_ever_after(tmp_path: Path, monkeypatch: p
 
 
 def test_a_pack_may_lack_it(tmp_path: Path) -> None:
-    variants = (PLAIN, SPILLING)
-    left_out = spilling_of(variants, SCHEMAS, variants)
-    assert list(left_out) == [SPILLING]
+    for order in ((PLAIN, SPILLING), (SPILLING, PLAIN)):
+        kept, left_out = without_spills(order, SCHEMAS, {SPILLING: (PLAIN,)})
+        assert (kept, list(left_out)) == ((PLAIN,), [SPILLING])
     device = NativeDevice("offline:sm_100a", memory="cpu")
-    device.load_pack(build([PLAIN], SCHEMAS, tmp_path, "kept"))
+    device.load_pack(build(kept, SCHEMAS, tmp_path, "kept"))
     assert [chosen_of(device, num_rows) for num_rows in (1, FEW_ROWS + 1)] == [PLAIN.id] * 2
 
 
-@pytest.mark.parametrize(
-    ("variants", "optional"),
-    [
-        pytest.param((PLAIN, SPILLING), (PLAIN,), id="not optional"),
-        pytest.param((SPILLING,), (SPILLING,), id="alone"),
-        pytest.param((SPILLING, PLAIN), (SPILLING,), id="before the other"),
-        pytest.param((replace(PLAIN, arch="sm_90a"), SPILLING), (SPILLING,), id="other arch"),
-    ],
-)
-def test_a_pack_must_have_it(variants: tuple[Variant, ...], optional: tuple[Variant, ...]) -> None:
-    with pytest.raises(SpillError, match=f"{SPILLING.id}_0 spills"):
-        spilling_of(variants, SCHEMAS, optional)
+def test_what_stands_in_comes_in_its_place() -> None:
+    """The first that does not spill itself, where it is not among the variants already."""
+    first, last = replace(PLAIN, id="first"), replace(PLAIN, id="last")
+    too = replace(SPILLING, id="too")
+    kept, left_out = without_spills((first, SPILLING, last), SCHEMAS, {SPILLING: (too, PLAIN), too: (SPILLING, PLAIN)})
+    assert (kept, list(left_out)) == ((first, PLAIN, last), [SPILLING, too])
+
+
+def test_a_pack_must_have_it() -> None:
+    too = replace(SPILLING, id="too")
+    for others in ({}, {SPILLING: ()}, {SPILLING: (too,), too: (SPILLING,)}):
+        with pytest.raises(SpillError, match=r"_0 spills"):
+            without_spills((PLAIN, SPILLING), SCHEMAS, others)
+
+
+def test_what_stands_in_accepts_the_same(preferring: Registry) -> None:
+    found = stand_ins(preferring, (PLAIN, SPILLING))
+    assert found == {SPILLING: (PLAIN,)}  # PLAIN is a family's own, and packed by default
+    wider = replace(SPILLING, accept=SPILLING.accept[1:])
+    assert stand_ins(preferring, [wider]) == {wider: ()}
 
 
 def test_the_command_leaves_it_out_and_says_so(

@@ -9,9 +9,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 from packs import chosen_by_c
-from third_party_masks import Chunked, Dotted, Gated, HeadLimits, Rounds, Striped, Window
+from third_party_masks import Chunked, Dotted, Gated, HeadLimits, Relative, Rounds, Striped, Window
 
-from opdeck.aot import build, spilling
+from opdeck.aot import build, without_spills
+from opdeck.aot.plan import stand_ins
 from opdeck.core import dtypes, registry
 from opdeck.core.arrays import view
 from opdeck.core.devices import Device, LaunchArgs, open_device
@@ -96,10 +97,23 @@ def test_a_kernel_that_a_mask_leaves_no_registers_gives_way(tmp_path: Path) -> N
     with pytest.raises(SpillError, match=f"{dynamic.id}: "):
         operator(inputs.q, inputs.k, inputs.v, mask=mask, device=device, variant=dynamic.id)
     rows, schemas = (individual, dynamic), {"fmha_fwd": operator.schema}
-    assert list(spilling(rows, schemas, rows)) == [dynamic]
+    assert without_spills(rows, schemas, {dynamic: (individual,)})[0] == (individual,)
     offline = NativeDevice("offline:sm_100a", memory="cpu")
     offline.load_pack(build([individual], schemas, tmp_path, "kept"))
     tensors = {name: view(getattr(inputs, name), name) for name in "qkvo"}
     leaves = tuple(view(leaf.value, leaf.name) for leaf in mask.leaves())
     args = LaunchArgs(tensors, {"softmax_scale": 1.0}, mask, leaves, None)
     assert chosen_by_c(offline, operator.schema, dynamic, args) == individual.id
+
+
+@pytest.mark.parametrize("arch", ["sm_100a", "sm_103a"])
+def test_a_score_function_that_128_keys_leave_no_registers_has_tiles_of_64(arch: str, tmp_path: Path) -> None:
+    bias = np.random.default_rng(3).standard_normal((SHAPE.hq, 41), np.float32)
+    fusion = Relative(20, bias)
+    chosen = check(fusion, open_device(f"emulator:{arch}", schedule="random:3", hazards="strict"))
+    assert chosen.config["tile_n"] == 64
+    rows = registry.get("fmha_fwd").variants((fusion,))
+    wide = next(row for row in rows if row.id == chosen.id.replace("_k64_", "_"))
+    schemas = {"fmha_fwd": registry.schema("fmha_fwd")}
+    kept, left_out = without_spills([wide], schemas, stand_ins(registry, [wide]))
+    assert (kept, list(left_out)) == ((chosen,), [wide])

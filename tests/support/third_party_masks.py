@@ -15,6 +15,7 @@ from opdeck.core.fusion import (
     Int32Leaf,
     IntervalMask,
     Mask,
+    Score,
     TensorLeaf,
     TensorScore,
     TileRanges,
@@ -139,3 +140,21 @@ class Rounds(IntervalMask):
         _, first_end = self.visible_interval(q_block * tile_m, sq, sk)
         _, last_end = self.visible_interval((q_block + 1) * tile_m - 1, sq, sk)
         return TileRanges(0, 0, 0, ceil_div(max_(first_end, last_end), tile_n))
+
+
+@dataclass(frozen=True)
+class Relative(Score):
+    """Adds bias[h, distance] to logits, as T5 does: of the distance from query to key, clamped to the table's extent.
+
+    Every key reads the table, so a row of 128 scores takes as many addresses. bias: (Hq, 2 * reach + 1) fp32.
+    """
+
+    reach: int
+    bias: TensorLeaf = tensor_leaf(rank=2)
+
+    name: ClassVar[str] = "third_party_masks.relative"
+    is_finite: ClassVar[bool] = True
+
+    def score(self, score: Any, coords: Coords) -> Any:
+        distance = clamp(coords.k - coords.q, -self.reach, self.reach)
+        return score + self.bias[coords.head, distance + self.reach]
