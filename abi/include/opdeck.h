@@ -204,7 +204,8 @@ opdeck_status opdeck_plan_prepare(opdeck_plan *plan);
  * with, in the same order, of the same shapes and strides, and the same fusion; data pointers and scalars may differ.
  * No output may share memory with another tensor. `workspace` is 256-byte aligned device memory of at least
  * opdeck_plan_workspace_bytes, and may be NULL when that is 0. What it holds does not matter. It is the launch's until
- * that is done: launches of one thread on one stream may share one. Allocates nothing and takes no lock (the emulator takes its own: there launches run one by one, and are done on return). */
+ * that is done: launches of one thread on one stream may share one. Allocates nothing and takes no lock (the emulator
+ * takes its own: there launches run one by one, and are done on return). */
 opdeck_status opdeck_plan_launch(opdeck_plan *plan, const opdeck_problem *problem, void *workspace,
                                  size_t workspace_bytes, void *stream);
 

@@ -214,9 +214,12 @@ class Fusion:
             want, hint = "a name of its own", "kernels are found by it"
             raise ArgumentError(f"{cls.__qualname__}.name", f"{inherited!r}, that of a base", want, hint)
         if not cls.__module__.startswith(_OWN_MODULES):
-            for method in [vars(cls).get(called) for called in _CALLED_BY_KERNELS]:
-                if isinstance(method, types.FunctionType):
-                    setattr(cls, method.__name__, calls.guarded(method))
+            for called in _CALLED_BY_KERNELS:
+                owner = next((base for base in cls.__mro__ if called in vars(base)), cls)
+                method = vars(owner).get(called)
+                is_guarded = owner is not cls and issubclass(owner, Fusion)
+                if isinstance(method, types.FunctionType) and not is_guarded:
+                    setattr(cls, called, calls.guarded(called, method))
 
     @functools.cached_property
     def static_key(self) -> Hashable:

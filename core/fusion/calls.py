@@ -58,17 +58,18 @@ def call(function: types.FunctionType, *args: Any) -> Any:
         raise _failure("fn", function, error) from error
 
 
-def guarded(method: types.FunctionType) -> Callable[..., Any]:
-    """A method of a fusion that kernels call. Its arguments are indices, lengths, tiles of these, and values of scores.
+def guarded(called: str, method: types.FunctionType) -> Callable[..., Any]:
+    """A method that kernels call of a fusion, by the name `called`. Its arguments are indices, lengths, tiles of these,
+    and values of scores.
 
     It raises: ArgumentError from what the method raises, but for opdeck's errors; ArgumentTypeError when it returns
     something of another kind than CHECKS says.
     """
-    check = CHECKS.get(method.__name__)
+    check = CHECKS.get(called)
 
     @functools.wraps(method)
     def guard(self: Any, *args: Any, **kwargs: Any) -> Any:
-        argument = f"{self.name}.{method.__name__}"
+        argument = f"{self.name}.{called}"
         try:
             with _python_divisions(_numbers((*args, *kwargs.values()))):
                 result = method(self, *args, **kwargs)

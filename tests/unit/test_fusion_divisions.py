@@ -46,6 +46,29 @@ class Odd(Mask):
         return (coords.q - coords.k) % 3 == 1
 
 
+def odd(self: Any, at: Coords) -> Any:
+    return (at.q - at.k) % 3 == 1
+
+
+@dataclass(frozen=True)
+class OddByAssignment(Mask):
+    name: ClassVar[str] = "divisions.odd_by_assignment"
+
+    visible = odd
+
+
+class OddKeys:
+    """What several fusions share, itself none."""
+
+    def visible(self, coords: Coords) -> Any:
+        return (coords.q - coords.k) % 3 == 1
+
+
+@dataclass(frozen=True)
+class OddByMixin(OddKeys, Mask):
+    name: ClassVar[str] = "divisions.odd_by_mixin"
+
+
 @dataclass(frozen=True)
 class Natural(Score):
     name: ClassVar[str] = "divisions.natural"
@@ -78,6 +101,11 @@ def test_the_dsls_own_remainder_has_the_sign_of_the_dividend() -> None:
 def test_methods_and_functions_have_pythons() -> None:
     assert is_rounded_down(traced(lambda a, b: Odd().visible(coords(a, b))))
     assert is_rounded_down(traced(lambda a, b: calls.call(lambda at: at.q % at.k, coords(a, b))))
+
+
+@pytest.mark.parametrize("fusion", [OddByAssignment(), OddByMixin()], ids=lambda fusion: fusion.name)
+def test_so_have_methods_that_the_class_has_from_elsewhere(fusion: Mask) -> None:
+    assert is_rounded_down(traced(lambda a, b: fusion.visible(coords(a, b))))
 
 
 def test_coordinates_are_not_negative() -> None:
