@@ -118,14 +118,16 @@ def without_spills(
     Raises: PackError as `build` does, SpillError for a variant that spills and for which nothing stands in.
     """
     rows, left_out = list(variants), dict[Variant, str]()
+    others_of = dict(stand_ins)
     while True:
         compiled = _compile_missing(rows, schemas, jobs, progress)
         spills = {row.request.variant: row.spill for row in compiled if row.spill is not None}
         left_out |= spills
         for variant, spill in spills.items():
-            others = [row for row in stand_ins.get(variant, ()) if row not in left_out]
+            others = [row for row in others_of.get(variant, ()) if row not in left_out]
             if not others:
                 raise SpillError(f"{variant.id}: {spill}")
+            others_of.setdefault(others[0], others)  # it serves the same; should it spill too, the next comes
             place = rows.index(variant)
             rows[place : place + 1] = [] if any(row in rows for row in others) else others[:1]
         if not spills:
