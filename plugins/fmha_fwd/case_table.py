@@ -283,6 +283,8 @@ def persistent_cases() -> Iterator[Case]:
     for (d, d_v), fusion, scheduling in (
         (MLA_DIMS, None, Scheduling("persistent", 1)),
         ((256, 256), BOTTOM_RIGHT & Bias(LeafKind.TENSOR, "fp16"), Scheduling("dynamic")),
+        ((64, 64), Bias(LeafKind.TENSOR, "fp32"), Scheduling("persistent", 1)),
+        ((128, 128), Bias(LeafKind.TENSOR, "bf16"), Scheduling("dynamic")),
     ):
         yield Case(replace(shape, d=d, dv=d_v), fusion, values=Values.KEY_MEANS, lengths=lengths, scheduling=scheduling)
 

@@ -69,10 +69,10 @@ class Kernel:
 
     score_config: what the config has instead for fusions that are more than a mask; function_config: for those with a
     user's function of scores, which may read tensors for every key; tensor_config: for a score function with a tensor,
-    which takes shared memory, by head dims; heavy_config: smaller K tiles, for fusions that take many registers a
-    score; heavy_tensor_config: for those with such a tensor. default_dims: those of the rows that packs hold unasked,
-    by types. schedule: as ids say it, "" for one block a CTA. dims_op: "eq", or "le" where head dims may be smaller
-    than the kernel's, which TMA fills up with zeros.
+    which takes shared memory, by head dims; wide_tensor_config: for one of 32 bits; heavy_config: smaller K tiles, for
+    fusions that take many registers a score; heavy_tensor_config: for those with such a tensor. default_dims: those of
+    the rows that packs hold unasked, by types. schedule: as ids say it, "" for one block a CTA. dims_op: "eq", or "le"
+    where head dims may be smaller than the kernel's, which TMA fills up with zeros.
     """
 
     factory: str
@@ -86,6 +86,7 @@ class Kernel:
     score_config: Mapping[str, int | str] = field(default_factory=dict)
     function_config: Mapping[str, int | str] = field(default_factory=dict)
     tensor_config: Mapping[Dims, Mapping[str, int]] = field(default_factory=dict)
+    wide_tensor_config: Mapping[Dims, Mapping[str, int]] = field(default_factory=dict)
     heavy_config: Mapping[str, int] = field(default_factory=dict)
     heavy_tensor_config: Mapping[str, int] = field(default_factory=dict)
     schedule: str = ""
@@ -179,6 +180,12 @@ _TENSOR_STAGES_8_BIT: Mapping[Dims, Mapping[str, int]] = {
     (256, 128): {**_TENSOR, "k_stages": 2, "v_stages": 2},
     (256, 256): {**_TENSOR, "k_stages": 2, "v_stages": 2},
 }
+# The correction keeps more over a block in CTAs that take several. The softmax has that to give where K tiles have 64
+# keys or the tensor 16 bits; with one of 32 bits the other roles have, of which the mma warp counts two stages at most.
+_SCHEDULED_REGS_OF_64 = {"softmax_regs": 184, "correction_regs": 96, "other_regs": 48}
+_SCHEDULED_TENSOR_REGS = {"softmax_regs": 192, "correction_regs": 96, "other_regs": 32}
+_SCHEDULED_WIDE_TENSOR_REGS = {"softmax_regs": 200, "correction_regs": 88, "other_regs": 24}
+_SCHEDULED_WIDE_TENSOR_STAGES = 2
 _FUNCTION_REGS = {"softmax_regs": 208, "correction_regs": 64, "other_regs": 32}
 
 
@@ -247,17 +254,31 @@ def _scheduled(kernel: Kernel, schedule: str) -> Kernel:
     """The kernel by a schedule in which CTAs take several blocks."""
     # Head dims of more than 128 of 16 bits leave no room for a buffer of O.
     config_by_dims = {
-        dims: {**config, "schedule": schedule, "o_buffers": int(max(dims) <= 128 or kernel.types == _TYPES_8_BIT)}
+        dims: {
+            **config,
+            **(_SCHEDULED_REGS_OF_64 if _TILES_OF_64.items() <= config.items() else {}),
+            "schedule": schedule,
+            "o_buffers": int(max(dims) <= 128 or kernel.types == _TYPES_8_BIT),
+        }
         for dims, config in kernel.config_by_dims.items()
     }
+    of_128 = {dims: config for dims, config in kernel.tensor_config.items() if _TENSOR_REGS.items() <= config.items()}
     return replace(
         kernel,
         config_by_dims=config_by_dims,
+        tensor_config={**kernel.tensor_config, **{dims: {**of_128[dims], **_SCHEDULED_TENSOR_REGS} for dims in of_128}},
+        wide_tensor_config={dims: _scheduled_wide({**kernel.config_by_dims[dims], **of_128[dims]}) for dims in of_128},
         default_dims={},
         schedule=schedule,
         workspace=_ORDER_WORKSPACE,
         prefer=_PREFER[schedule],
     )
+
+
+def _scheduled_wide(config: Mapping[str, int | str]) -> dict[str, int]:
+    """What such a kernel has with a tensor of 32 bits instead of the config."""
+    stages = {name: min(int(config[name]), _SCHEDULED_WIDE_TENSOR_STAGES) for name in ("k_stages", "v_stages")}
+    return {**_SCHEDULED_WIDE_TENSOR_REGS, **stages}
 
 
 # A CTA's half of each K and V tile leaves room for more stages, and for a buffer of O.
@@ -341,7 +362,9 @@ def _config(kernel: Kernel, dims: Dims, fusion: Fusion | None) -> dict[str, int 
     if _has_score_function(fusion):
         config |= kernel.function_config
     for leaf in _tensor_leaves(fusion):
-        config |= {**kernel.tensor_config[dims], "score_tensor_bytes": dtypes.dtype(leaf.dtype).bits // 8}
+        tensor_bits = dtypes.dtype(leaf.dtype).bits
+        config |= {**kernel.tensor_config[dims], "score_tensor_bytes": tensor_bits // 8}
+        config |= kernel.wide_tensor_config.get(dims, {}) if tensor_bits == 32 else {}
     of_tiles = _smaller_tiles(kernel, fusion)
     return _in_smaller_tiles(config, of_tiles) if of_tiles and _is_heavy(fusion) else config
 

@@ -24,6 +24,7 @@ from opdeck.core.fusion import (
     Bias,
     Coords,
     Document,
+    Fusion,
     LeafKind,
     PrefixLM,
     Sink,
@@ -95,6 +96,21 @@ def test_no_chain_spills(arch: str, tmp_path: Path) -> None:
     assert {row.config["schedule"] for row in rows} == set(SCHEDULES)
     assert {row.config["tile_n"] for row in rows} == {64, 128}
     build(rows, {"fmha_fwd": registry.schema("fmha_fwd")}, tmp_path, "chains")
+
+
+@pytest.mark.parametrize(
+    ("name", "fusion"),
+    [
+        ("sm103a_bf16_d128_dynamic", Bias(LEAF, "bf16")),
+        ("sm100a_bf16_d64_dynamic", Bias(LEAF, "fp32") & PrefixLM(LEAF)),
+        ("sm100a_bf16_d256_persistent", PrefixLM(LEAF)),
+    ],
+    ids=lambda value: str(getattr(value, "slug", value)),
+)
+def test_kernels_whose_ctas_take_several_blocks_do_not_spill(name: str, fusion: Fusion, tmp_path: Path) -> None:
+    """With the registers of those for one block they do."""
+    rows = [row for row in variants.rows((fusion,)) if row.id == f"fmha_fwd_{name}_{fusion.slug}"]
+    build(rows, {"fmha_fwd": registry.schema("fmha_fwd")}, tmp_path, "scheduled")
 
 
 @pytest.mark.parametrize(
