@@ -29,6 +29,9 @@ SUFFIX = ".opdeck.so"
 Progress = Callable[[int, int, str], None]
 """Called with (variants done, variants in all, id of the last one done)."""
 
+StandIns = Callable[[Variant], Sequence[Variant]]
+"""The variants that serve all that one serves, in priority order; none for one that a pack may not lack."""
+
 
 def _no_progress(num_done: int, num_all: int, variant_id: str) -> None:
     pass
@@ -106,28 +109,26 @@ def build(
 def without_spills(
     variants: Sequence[Variant],
     schemas: Mapping[str, FamilySchema],
-    stand_ins: Mapping[Variant, Sequence[Variant]],
+    stand_ins: StandIns,
     jobs: int | None = None,
     progress: Progress = _no_progress,
 ) -> tuple[tuple[Variant, ...], dict[Variant, str]]:
     """Compiles all variants into the user's cache: those that a pack of them can have, and what is said of each that
     spills.
 
-    One that spills is left out. If none is left of those that `stand_ins` has for it, the first of these comes in its
+    One that spills is left out. If none is left of those that `stand_ins` says of it, the first of these comes in its
     place.
     Raises: PackError as `build` does, SpillError for a variant that spills and for which nothing stands in.
     """
     rows, left_out = list(variants), dict[Variant, str]()
-    others_of = dict(stand_ins)
     while True:
         compiled = _compile_missing(rows, schemas, jobs, progress)
         spills = {row.request.variant: row.spill for row in compiled if row.spill is not None}
         left_out |= spills
         for variant, spill in spills.items():
-            others = [row for row in others_of.get(variant, ()) if row not in left_out]
+            others = [row for row in stand_ins(variant) if row not in left_out]
             if not others:
                 raise SpillError(f"{variant.id}: {spill}")
-            others_of.setdefault(others[0], others)  # it serves the same; should it spill too, the next comes
             place = rows.index(variant)
             rows[place : place + 1] = [] if any(row in rows for row in others) else others[:1]
         if not spills:

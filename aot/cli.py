@@ -7,6 +7,7 @@ Who calls it: opdeck.core.cli mounts `app`; it also prints an OpdeckError as one
 from __future__ import annotations
 
 import time
+from functools import partial
 from pathlib import Path
 from typing import Annotated
 
@@ -94,7 +95,7 @@ def build_command(
         def show(num_done: int, num_all: int, variant_id: str) -> None:
             bar.update(task, completed=num_done, total=num_all, description=variant_id)
 
-        others = {} if variant else stand_ins(registry, planned)
+        others = (lambda row: ()) if variant else partial(stand_ins, registry)
         kept, left_out = without_spills(planned, schemas, others, jobs, show)
         pack_path = build(kept, schemas, out, name, jobs, show)
     for row, spill in left_out.items():

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import enum
 import fnmatch
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -63,16 +63,14 @@ def plan(registry: Registry, selection: Selection) -> tuple[Variant, ...]:
     return tuple(_matching(rows, selection.variants))
 
 
-def stand_ins(registry: Registry, rows: Iterable[Variant]) -> dict[Variant, tuple[Variant, ...]]:
-    """For each of the rows that a pack may lack, all variants that serve what it serves, in priority order. A pack may
-    not lack rows that families themselves put into packs by default."""
-    found = {}
-    for row in rows:
-        operator = registry.get(row.family)
-        if not row.in_default_pack or row not in operator.variants():
-            others = operator.variants((row.fusion,))
-            found[row] = tuple(other for other in others if other != row and other.stands_in_for(row))
-    return found
+def stand_ins(registry: Registry, variant: Variant) -> tuple[Variant, ...]:
+    """The variants that serve all that one serves, in priority order; none for a row that its family itself puts into
+    packs by default, which they may not lack."""
+    operator = registry.get(variant.family)
+    if variant.in_default_pack and variant in operator.variants():
+        return ()
+    rows = operator.variants((variant.fusion,))
+    return tuple(row for row in rows if row != variant and row.stands_in_for(variant))
 
 
 def _matching(rows: list[Variant], patterns: tuple[str, ...]) -> list[Variant]:

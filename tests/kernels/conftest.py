@@ -3,6 +3,8 @@
 
 from __future__ import annotations
 
+import fcntl
+import os
 from pathlib import Path
 
 import pytest
@@ -42,5 +44,11 @@ def _fits(row: Variant, dims: tuple[int, int]) -> bool:
 
 @pytest.fixture(scope="session")
 def pack(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Of pytest-xdist's processes, which all have the same tests, the first builds it."""
     rows = wanted_rows(request.session.items)
-    return build(rows, {"fmha_fwd": registry.schema("fmha_fwd")}, tmp_path_factory.mktemp("pack"), "kernels_of_tests")
+    folder = tmp_path_factory.getbasetemp()
+    if "PYTEST_XDIST_WORKER" in os.environ:
+        folder = folder.parent
+    with (folder / "kernels_of_tests.lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        return build(rows, {"fmha_fwd": registry.schema("fmha_fwd")}, folder / "pack", "kernels_of_tests")
