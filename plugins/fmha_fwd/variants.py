@@ -45,13 +45,14 @@ Types = tuple[str, str]
 @dataclass(frozen=True)
 class _Preference:
     """The rules of Variant.prefer of a kernel's rows: of those without a mask, whose blocks are alike long, and of the
-    others; none of those with a user's function of scores, for which such a kernel lacks registers as a rule."""
+    others; none of those with a user's function of scores, for which such a kernel lacks registers as a rule, or with a
+    tensor of 32 bits, for which it has smaller K tiles than another."""
 
     unmasked: tuple[Rule, ...] = ()
     masked: tuple[Rule, ...] = ()
 
     def rules(self, fusion: Fusion | None) -> tuple[Rule, ...]:
-        if _has_score_function(fusion):
+        if _has_score_function(fusion) or _has_tensor_of(_SCHEDULED_HEAVY_TENSOR_BITS, fusion):
             return ()
         is_masked = isinstance(fusion, AttentionFusion) and not isinstance(fusion.mask, Residual)
         return self.masked if is_masked else self.unmasked
@@ -69,10 +70,10 @@ class Kernel:
 
     score_config: what the config has instead for fusions that are more than a mask; function_config: for those with a
     user's function of scores, which may read tensors for every key; tensor_config: for a score function with a tensor,
-    which takes shared memory, by head dims; wide_tensor_config: for one of 32 bits; heavy_config: smaller K tiles, for
-    fusions that take many registers a score; heavy_tensor_config: for those with such a tensor. default_dims: those of
-    the rows that packs hold unasked, by types. schedule: as ids say it, "" for one block a CTA. dims_op: "eq", or "le"
-    where head dims may be smaller than the kernel's, which TMA fills up with zeros.
+    which takes shared memory, by head dims; heavy_config: smaller K tiles, for fusions that take many registers a
+    score; heavy_tensor_config: for those with such a tensor, or with one of heavy_tensor_bits or more. default_dims:
+    those of the rows that packs hold unasked, by types. schedule: as ids say it, "" for one block a CTA. dims_op: "eq",
+    or "le" where head dims may be smaller than the kernel's, which TMA fills up with zeros.
     """
 
     factory: str
@@ -86,9 +87,9 @@ class Kernel:
     score_config: Mapping[str, int | str] = field(default_factory=dict)
     function_config: Mapping[str, int | str] = field(default_factory=dict)
     tensor_config: Mapping[Dims, Mapping[str, int]] = field(default_factory=dict)
-    wide_tensor_config: Mapping[Dims, Mapping[str, int]] = field(default_factory=dict)
     heavy_config: Mapping[str, int] = field(default_factory=dict)
     heavy_tensor_config: Mapping[str, int] = field(default_factory=dict)
+    heavy_tensor_bits: int = 64
     schedule: str = ""
     prefer: _Preference = _Preference()
     workspace: tuple[WorkspaceTerm, ...] = ()
@@ -181,11 +182,10 @@ _TENSOR_STAGES_8_BIT: Mapping[Dims, Mapping[str, int]] = {
     (256, 256): {**_TENSOR, "k_stages": 2, "v_stages": 2},
 }
 # The correction keeps more over a block in CTAs that take several. The softmax has that to give where K tiles have 64
-# keys or the tensor 16 bits; with one of 32 bits the other roles have, of which the mma warp counts two stages at most.
+# keys, as all kernels have with a tensor of 32 bits, or the tensor has 16 bits.
 _SCHEDULED_REGS_OF_64 = {"softmax_regs": 184, "correction_regs": 96, "other_regs": 48}
 _SCHEDULED_TENSOR_REGS = {"softmax_regs": 192, "correction_regs": 96, "other_regs": 32}
-_SCHEDULED_WIDE_TENSOR_REGS = {"softmax_regs": 200, "correction_regs": 88, "other_regs": 24}
-_SCHEDULED_WIDE_TENSOR_STAGES = 2
+_SCHEDULED_HEAVY_TENSOR_BITS = 32
 _FUNCTION_REGS = {"softmax_regs": 208, "correction_regs": 64, "other_regs": 32}
 
 
@@ -267,18 +267,12 @@ def _scheduled(kernel: Kernel, schedule: str) -> Kernel:
         kernel,
         config_by_dims=config_by_dims,
         tensor_config={**kernel.tensor_config, **{dims: {**of_128[dims], **_SCHEDULED_TENSOR_REGS} for dims in of_128}},
-        wide_tensor_config={dims: _scheduled_wide({**kernel.config_by_dims[dims], **of_128[dims]}) for dims in of_128},
+        heavy_tensor_bits=_SCHEDULED_HEAVY_TENSOR_BITS,
         default_dims={},
         schedule=schedule,
         workspace=_ORDER_WORKSPACE,
         prefer=_PREFER[schedule],
     )
-
-
-def _scheduled_wide(config: Mapping[str, int | str]) -> dict[str, int]:
-    """What such a kernel has with a tensor of 32 bits instead of the config."""
-    stages = {name: min(int(config[name]), _SCHEDULED_WIDE_TENSOR_STAGES) for name in ("k_stages", "v_stages")}
-    return {**_SCHEDULED_WIDE_TENSOR_REGS, **stages}
 
 
 # A CTA's half of each K and V tile leaves room for more stages, and for a buffer of O.
@@ -362,11 +356,19 @@ def _config(kernel: Kernel, dims: Dims, fusion: Fusion | None) -> dict[str, int 
     if _has_score_function(fusion):
         config |= kernel.function_config
     for leaf in _tensor_leaves(fusion):
-        tensor_bits = dtypes.dtype(leaf.dtype).bits
-        config |= {**kernel.tensor_config[dims], "score_tensor_bytes": tensor_bits // 8}
-        config |= kernel.wide_tensor_config.get(dims, {}) if tensor_bits == 32 else {}
+        config |= {**kernel.tensor_config[dims], "score_tensor_bytes": _bits(leaf) // 8}
     of_tiles = _smaller_tiles(kernel, fusion)
-    return _in_smaller_tiles(config, of_tiles) if of_tiles and _is_heavy(fusion) else config
+    is_heavy = _is_heavy(fusion) or _has_tensor_of(kernel.heavy_tensor_bits, fusion)
+    return _in_smaller_tiles(config, of_tiles) if of_tiles and is_heavy else config
+
+
+def _bits(leaf: Leaf) -> int:
+    return dtypes.dtype(leaf.dtype).bits
+
+
+def _has_tensor_of(bits: int, fusion: Fusion | None) -> bool:
+    """Whether a score function has a tensor of that many bits an element or more."""
+    return any(_bits(leaf) >= bits for leaf in _tensor_leaves(fusion))
 
 
 def _smaller_tiles(kernel: Kernel, fusion: Fusion | None) -> Mapping[str, int]:

@@ -22,6 +22,7 @@ from opdeck.core.fusion import (
     Alibi,
     AttentionFusion,
     Bias,
+    Causal,
     Coords,
     Document,
     Fusion,
@@ -102,7 +103,7 @@ def test_no_chain_spills(arch: str, tmp_path: Path) -> None:
     ("name", "fusion"),
     [
         ("sm103a_bf16_d128_dynamic", Bias(LEAF, "bf16")),
-        ("sm100a_bf16_d64_dynamic", Bias(LEAF, "fp32") & PrefixLM(LEAF)),
+        ("sm100a_fp16_d128_dynamic", Bias(LEAF, "fp32") & Causal()),
         ("sm100a_bf16_d256_persistent", PrefixLM(LEAF)),
     ],
     ids=lambda value: str(getattr(value, "slug", value)),
@@ -117,7 +118,7 @@ def test_kernels_whose_ctas_take_several_blocks_do_not_spill(name: str, fusion: 
     ("fusion", "tile_n"),
     [
         (SCORES[0] & SCORES[1] & Document(LEAF) & Sink(LEAF), 128),
-        (SCORES[1] & SCORES[3] & Window(40, 30), 128),
+        (SCORES[1] & Bias(LEAF, "bf16") & Window(40, 30), 128),
         (SCORES[1] & SCORES[4], 64),
         (SCORES[4], 128),
         (SCORES[2] & SCORES[0] & PrefixLM(LEAF) & Document(LEAF), 64),
@@ -142,3 +143,13 @@ def test_fusions_that_take_many_registers_have_smaller_tiles(fusion: AttentionFu
     assert {config.tile_n for config in of_8_bits} == {tile_n, 64}
     assert {config.tile_n for config in of_8_bits if config.schedule is not Schedule.INDIVIDUAL} == {tile_n}
     assert {config.tile_n for config in configs if config.d_qk == 256 and config.elem_bits == 16} == {64}
+
+
+def test_a_tensor_of_32_bits_has_smaller_tiles_where_ctas_take_several_blocks() -> None:
+    """Such kernels wait for a call that names them: one block a CTA is preferred, in tiles of 128 keys."""
+    for row in variants.rows((Bias(LEAF, "fp32") & Window(40, 30),)):
+        if row.dtype.startswith("fp8") and row.arch == "sm_100a" and "_k64_" not in row.id:
+            config = Config.of(row)
+            config.check()
+            assert config.tile_n == (128 if config.schedule is Schedule.INDIVIDUAL else 64)
+            assert row.prefer == ()
