@@ -22,9 +22,9 @@ import typer
 
 from opdeck.core import dtypes, registry
 from opdeck.core.cli.devices import DeviceOption, HazardsOption, ScheduleOption, command_device
+from opdeck.core.cli.explain import print_verdicts
 from opdeck.core.cli.explore import ExploreOption, print_exploration
 from opdeck.core.cli.profile import ProfileOption, print_profile
-from opdeck.core.cli.text import print_table
 from opdeck.core.devices import Device
 from opdeck.core.errors import ArgumentError, OpdeckError, Unsupported
 from opdeck.core.fusion import AttentionFusion, Causal, Extent, Residual
@@ -199,7 +199,7 @@ def run(
     num_untimed = max(warmup_iterations, int(iterations == 0))
     launches = _Launches(variant, sm_count or None, num_untimed, iterations, tensor_ring_buffers)
     if verbose:
-        _print_refusals(inputs, fusion, where)
+        _print_verdicts(inputs, fusion, where)
     recorder = Recorder(where) if profile else None
     with recorder.recording() if recorder else nullcontext():
         done = _launch(inputs, where, launches)
@@ -237,10 +237,10 @@ def explain(
     causal_type: CausalTypeOption = "qbegin",
     device: DeviceOption = None,
 ) -> None:
-    """For each variant of attention forward: whether it accepts the problem, and if not, why."""
+    """The variants of attention forward that accept the problem, with their configs, and why the others do not."""
     sizes = _Sizes(b, h, h_k, q, k, d, dl, dr, varlen, varlen_q, varlen_k, page)
     case = _case(sizes, _fusion(mask, causal_type), (dtype, out_dtype), seed=0)
-    _print_refusals(_inputs(case, ("n", "n", "n"), seed=0), case.fusion, command_device(device, None, None))
+    _print_verdicts(_inputs(case, ("n", "n", "n"), seed=0), case.fusion, command_device(device, None, None))
 
 
 def _case(sizes: _Sizes, fusion: AttentionFusion | None, types: tuple[str, str], seed: int) -> Case:
@@ -465,14 +465,6 @@ def _print_error(name: str, errors: Errors, tolerance: dtypes.Tolerance) -> None
     print(f"{name + ' error':<18}{errors}  (at most {limits})")
 
 
-def _print_refusals(inputs: Inputs, fusion: AttentionFusion | None, where: Device) -> None:
+def _print_verdicts(inputs: Inputs, fusion: AttentionFusion | None, where: Device) -> None:
     operator = registry.get("fmha_fwd")
-    problem = operator.problem(**_in_memory(inputs, where), mask=fusion, device=where)
-    print(problem)
-    refusals = operator.explain(problem)
-    chosen = None if all(row.reasons for row in refusals) else operator.select(problem)
-    rows = [
-        (row.variant.id, "; ".join(row.reasons) or ("accepts (chosen)" if row.variant == chosen else "accepts"))
-        for row in refusals
-    ]
-    print_table(("variant", "accepts, or why not"), rows)
+    print_verdicts(operator, operator.problem(**_in_memory(inputs, where), mask=fusion, device=where))

@@ -171,8 +171,18 @@ def test_list_and_explain() -> None:
         f"fmha_fwd_sm90a_{dtype}_d{d}_causal_top_left" for dtype in ("fp16", "bf16") for d in (64, 128)
     ]
     explained = CliRunner().invoke(command_line(), ["explain", "fmha_fwd", *SMALL]).output
-    assert re.search(r"fmha_fwd_sm100a_fp16_d64_none +arch: got cpu, want sm_100a\n", explained)
-    assert re.search(r"fmha_fwd_cpu_fp16_none +accepts \(chosen\)\n", explained)
+    assert re.search(r"^arch: got cpu, want sm_100a \(\d+ variants, such as fmha_fwd_sm100a_", explained, re.MULTILINE)
+    assert re.search(r"^variant .*\nfmha_fwd_cpu_fp16_none +chosen\n", explained, re.MULTILINE)
+
+
+def test_explain_puts_the_chosen_variant_first() -> None:
+    """Also one that comes behind others, to which it is preferred."""
+    many_blocks = ["--b=149", "--h=1", "--q=4", "--k=4", "--d=64", "--device=emulator:sm_100a"]
+    explained = CliRunner().invoke(command_line(), ["explain", "fmha_fwd", *many_blocks]).output
+    assert re.findall(r"^(\w+) +(chosen|accepts) ", explained, re.MULTILINE)[:2] == [
+        ("fmha_fwd_sm100a_fp16_d64_persistent_none", "chosen"),
+        ("fmha_fwd_sm100a_fp16_d64_none", "accepts"),
+    ]
 
 
 def test_version() -> None:
