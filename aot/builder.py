@@ -38,6 +38,14 @@ def _no_progress(num_done: int, num_all: int, variant_id: str) -> None:
 
 
 @dataclass(frozen=True)
+class LeftOut:
+    """Of a variant that a pack lacks: what is said of its kernel, which spills, and the variant in its place."""
+
+    spill: str
+    stand_in: Variant
+
+
+@dataclass(frozen=True)
 class _Compiled:
     """A variant with its place in the cache."""
 
@@ -112,25 +120,25 @@ def without_spills(
     stand_ins: StandIns,
     jobs: int | None = None,
     progress: Progress = _no_progress,
-) -> tuple[tuple[Variant, ...], dict[Variant, str]]:
-    """Compiles all variants into the user's cache: those that a pack of them can have, and what is said of each that
-    spills.
+) -> tuple[tuple[Variant, ...], dict[Variant, LeftOut]]:
+    """Compiles all variants into the user's cache: those that a pack of them can have, and those that spill.
 
-    One that spills is left out. If none is left of those that `stand_ins` says of it, the first of these comes in its
-    place.
+    One that spills is left out. Of those that `stand_ins` says of it, one that is there already is in its place, else
+    the first comes there. That may spill itself: it is then left out too.
     Raises: PackError as `build` does, SpillError for a variant that spills and for which nothing stands in.
     """
-    rows, left_out = list(variants), dict[Variant, str]()
+    rows, left_out = list(variants), dict[Variant, LeftOut]()
     while True:
         compiled = _compile_missing(rows, schemas, jobs, progress)
         spills = {row.request.variant: row.spill for row in compiled if row.spill is not None}
-        left_out |= spills
         for variant, spill in spills.items():
-            others = [row for row in stand_ins(variant) if row not in left_out]
+            others = [row for row in stand_ins(variant) if row not in spills and row not in left_out]
             if not others:
                 raise SpillError(f"{variant.id}: {spill}")
+            stand_in = next((row for row in others if row in rows), others[0])
             place = rows.index(variant)
-            rows[place : place + 1] = [] if any(row in rows for row in others) else others[:1]
+            rows[place : place + 1] = [] if stand_in in rows else [stand_in]
+            left_out[variant] = LeftOut(spill, stand_in)
         if not spills:
             return tuple(rows), left_out
 

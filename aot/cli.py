@@ -6,6 +6,7 @@ Who calls it: opdeck.core.cli mounts `app`; it also prints an OpdeckError as one
 
 from __future__ import annotations
 
+import re
 import time
 from functools import partial
 from pathlib import Path
@@ -29,12 +30,14 @@ Fusions = Annotated[
     list[str] | None, typer.Option("--fusion", help="Canonical name, 'none' without one; repeatable. Default: all.")
 ]
 Plugins = Annotated[
-    list[str] | None, typer.Option("--plugin", help="Only what these plugins offer, their fusions included.")
+    list[str] | None, typer.Option("--plugin", help="Only kernels of these plugins' families, and with their fusions.")
 ]
 Variants = Annotated[
-    list[str] | None, typer.Option("--variant", help="Only rows whose ids fit one of these shell patterns, a,b.")
+    list[str] | None, typer.Option("--variant", help="Only those of --rows whose ids fit a shell pattern, a,b.")
 ]
-RowsOption = Annotated[Rows, typer.Option("--rows", help="Every row, or those that packs hold by default.")]
+RowsOption = Annotated[
+    Rows, typer.Option("--rows", help="What packs hold unasked, or all types, head dims and schedules.")
+]
 
 
 @app.command("plan")
@@ -75,8 +78,8 @@ def build_command(
 ) -> None:
     """Compile the variants that `aot plan` lists into OUT/NAME.opdeck.so.
 
-    One that spills registers is left out where others serve its problems too, or gives way to one that does, unless
-    --variant asks for it.
+    A kernel that spills registers is not packed. Another that serves all its problems is, in its place, and a line says
+    which; the build fails where there is none, and where --variant asks for the one that spills.
     """
     narrowed = _split(family), _split(arch), _split(dtype), tuple(fusion or ()), _split(plugin)
     planned = plan(registry, Selection(*narrowed, rows, _split(variant)))
@@ -98,10 +101,15 @@ def build_command(
         others = (lambda row: ()) if variant else partial(stand_ins, registry)
         kept, left_out = without_spills(planned, schemas, others, jobs, show)
         pack_path = build(kept, schemas, out, name, jobs, show)
-    for row, spill in left_out.items():
-        print(f"left out: {row.id}: {spill}")
+    for row, of_row in left_out.items():
+        print(f"{row.id} spills ({_frame_size(of_row.spill)}): {of_row.stand_in.id} in its place")
     size_kib = pack_path.stat().st_size / 1024
     print(f"{pack_path}: {len(kept)} variants, {size_kib:.0f} KiB, {time.monotonic() - begin:.1f} s")
+
+
+def _frame_size(spill: str) -> str:
+    """The one number that tells how far a kernel is from fitting, "24 bytes"."""
+    return "".join(re.findall(r"stack frame of (\d+ bytes)", spill))
 
 
 def _split(options: list[str] | None) -> tuple[str, ...]:
