@@ -14,7 +14,6 @@ from dataclasses import dataclass, field
 from opdeck.aot.compile import KernelFacts, entry_name
 from opdeck.aot.entry import KIND_NUMBERS, LEAF_KINDS, Param, entry_params
 from opdeck.core import dtypes
-from opdeck.core.fusion import Leaf
 from opdeck.core.schema import ArgSpec, FamilySchema, Product, Rule, Size, WorkspaceTerm
 from opdeck.core.variant import Variant
 
@@ -254,7 +253,7 @@ def _leaf_rows(variant: Variant, arrays: _Arrays) -> list[str]:
                 kind=KIND_NUMBERS[kind],
                 access=_ACCESS_NUMBERS["read"],
                 rank=leaf.rank,
-                dims=arrays.add_strings(_leaf_dims(leaf)),
+                dims=arrays.add_strings(leaf.dims),
                 num_dtypes=len(numbers),
                 align_bytes=max(element.bits // 8, leaf.align_bytes, 1) if kind == "tensor" else 0,
                 contiguous_last=int(leaf.align_bytes > 0),
@@ -262,11 +261,6 @@ def _leaf_rows(variant: Variant, arrays: _Arrays) -> list[str]:
             )
         )
     return rows
-
-
-def _leaf_dims(leaf: Leaf) -> tuple[str, ...]:
-    """A name for each dim, or none; "any", which is no size of any family, for dims of which nothing is said."""
-    return leaf.dims and (*leaf.dims, *("any",) * (leaf.rank - len(leaf.dims)))
 
 
 def _param_row(param: Param, arrays: _Arrays) -> str:

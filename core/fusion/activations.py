@@ -28,6 +28,7 @@ class Activation(Fusion):
     relative_error: of a kernel's result against float64, rounding of inputs and output apart.
     """
 
+    extent_names: ClassVar[tuple[str, ...] | None] = ()
     num_columns: ClassVar[int] = 1
     relative_error: ClassVar[float] = 2.0**-20
 

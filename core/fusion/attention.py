@@ -64,6 +64,8 @@ class Extent(NamedTuple):
 class AttentionFusion(Fusion):
     """A fusion of attention kernels: score functions, a mask, a sink, or some of these."""
 
+    extent_names: ClassVar[tuple[str, ...] | None] = ("batch", "num_heads", "sq", "sk")
+
     def at(self, batch: IntLike, head: IntLike) -> AttentionFusion:
         """The fusion as one head of one sequence sees it. Kernels call it once a CTA, the reference once a head.
 

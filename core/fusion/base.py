@@ -56,37 +56,59 @@ Float32Leaf = Annotated[Any, LeafKind.FLOAT32]
 def tensor_leaf(
     rank: int | None = None,
     dtype: str = "fp32",
-    dims: Sequence[str] = (),
+    dims: Sequence[str | int | None] = (),
     dtype_field: str | None = None,
     align_bytes: int = 0,
     default: Any = dataclasses.MISSING,
 ) -> Any:
     """Field of a TensorLeaf: its number of dims and its canonical dtype, which the compiled kernel fixes.
 
-    dims: what its extents must be, each a field of Extent, a number, or one of those or 1: ("batch|1", "num_heads").
-    Then rank need not be given. Extents of which nothing is said are not checked.
+    dims: what its extents must be, each one of the class's extent_names, a number, either of two, or None for any:
+    ("batch|1", "num_heads", 5, None). Then rank need not be given. Extents of which nothing is said may be any.
     dtype_field: the static field that holds the dtype, where it is not the same for every instance.
     align_bytes: of the tensor's data and of every stride but the last, which must then be 1; 16 for TMA.
     default: None where the tensor may be absent.
+    Raises: ArgumentTypeError, ArgumentError when dims are of another type, or more than rank.
     """
+    if not isinstance(dims, (tuple, list)):
+        raise ArgumentTypeError("tensor_leaf.dims", repr(dims), "a tuple of names, numbers and None")
     rank = len(dims) if rank is None else rank
+    if len(dims) > rank:
+        raise ArgumentError("tensor_leaf.dims", f"{len(dims)} dims", f"at most rank = {rank}")
+    given = (*dims, *(None,) * (rank - len(dims)))
     return dataclasses.field(
         default=default,
         metadata={
             "rank": rank,
             "dtype": dtype,
-            "dims": tuple(dims),
+            "dims": tuple(_dim_text(dim, dim_idx) for dim_idx, dim in enumerate(given)),
             "dtype_field": dtype_field,
             "align_bytes": align_bytes,
         },
     )
 
 
+def _dim_text(dim: object, dim_idx: int) -> str:
+    """A dim of tensor_leaf as leaves and packs spell it. Raises: ArgumentTypeError, ArgumentError."""
+    if dim is None:
+        return _free_dim(dim_idx)
+    if isinstance(dim, bool) or not isinstance(dim, (str, int)):
+        raise ArgumentTypeError(f"tensor_leaf.dims[{dim_idx}]", repr(dim), "a name, a number or None")
+    if isinstance(dim, int) and dim < 0:
+        raise ArgumentError(f"tensor_leaf.dims[{dim_idx}]", dim, "at least 0")
+    return str(dim)
+
+
+def _free_dim(dim_idx: int) -> str:
+    """The spelling of a dim of any extent: a name, for messages, which is no size of any problem."""
+    return f"dim{dim_idx}"
+
+
 @dataclass(frozen=True)
 class Leaf:
     """One run-time argument of a fusion. name: "alibi.slopes". rank and dtype are 0 and the scalar's for scalars.
 
-    align_bytes: 0 for a tensor of any strides.
+    dims: of a tensor, one a dim. align_bytes: 0 for a tensor of any strides.
     """
 
     name: str
@@ -131,7 +153,7 @@ def field_specs(cls: type) -> tuple[FieldSpec, ...]:
     """The fields of a fusion class, in order, with what each is.
 
     Raises: ArgumentTypeError when the class is not a frozen dataclass, has no name, or a tensor leaf does not say its
-    rank.
+    rank; ArgumentError when a tensor leaf has a dim that is none of the class's extent_names.
     """
     if cls not in _field_specs_of:
         _field_specs_of[cls] = _new_field_specs(cls)
@@ -154,13 +176,24 @@ def _field_spec(cls: type, field: dataclasses.Field[Any], hint: Any) -> FieldSpe
         if kinds[0] is not LeafKind.TENSOR:
             dtype = _SCALAR_DTYPES[kinds[0]]
             return FieldSpec(field.name, FieldKind.LEAF, kinds[0], dtype=dtype, is_optional=is_optional)
+        name = f"{cls.__qualname__}.{field.name}"
         if "rank" not in field.metadata:
-            name = f"{cls.__qualname__}.{field.name}"
             raise ArgumentTypeError(name, "a TensorLeaf of unknown rank", "its rank", "= tensor_leaf(rank=1)")
+        if issubclass(cls, Fusion) and cls.extent_names is not None:
+            _check_dims(name, field.metadata["dims"], cls.extent_names)
         return FieldSpec(field.name, FieldKind.LEAF, kinds[0], **field.metadata, is_optional=is_optional)
     if isinstance(hint, type) and issubclass(hint, Fusion):
         return FieldSpec(field.name, FieldKind.FUSION)
     return FieldSpec(field.name, FieldKind.STATIC)
+
+
+def _check_dims(name: str, dims: Sequence[str], known: Sequence[str]) -> None:
+    """Refuses a misspelt dim, which no problem would have, so that nothing would be checked."""
+    for dim_idx, dim in enumerate(dims):
+        for word in dim.split("|"):
+            if not word.isdigit() and word not in (*known, _free_dim(dim_idx)):
+                got = f"{word!r} in dims[{dim_idx}]"
+                raise ArgumentError(name, got, "|".join((*known, "a number", "None")), "None is any extent")
 
 
 _SCALAR_DTYPES = {LeafKind.INT32: "int32", LeafKind.FLOAT32: "fp32"}
@@ -199,9 +232,11 @@ class Fusion:
     """Base of fusions: names, identity and leaves. Subclasses are frozen dataclasses and set `name`.
 
     Third parties' are named "PLUGIN.fusion". What a fusion does, the bases of its kind say: Mask, Activation.
+    extent_names: the sizes of a problem that dims of tensor leaves may name; None where a base leaves them open.
     """
 
     name: ClassVar[str]
+    extent_names: ClassVar[tuple[str, ...] | None] = None
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
@@ -308,6 +343,19 @@ class Fusion:
     def without_values(self: FusionT) -> FusionT:
         """The same fusion with the kinds of its leaves in the place of their values: what a variant row keeps."""
         return self.with_leaves([leaf.kind for leaf in self.leaves()])
+
+    def with_indexed_tensors(self: FusionT) -> FusionT:
+        """The same fusion with tensors that take one index a dim: what methods of others' classes get as self.
+
+        A leaf that `at` has made a number stays one.
+        """
+        changes = {}
+        for spec in field_specs(type(self)):
+            value = getattr(self, spec.name)
+            has_dims = len(getattr(value, "shape", ())) > 0
+            if spec.leaf_kind is LeafKind.TENSOR and has_dims and not isinstance(value, calls.IndexedTensor):
+                changes[spec.name] = calls.IndexedTensor(value, f"{self.name}.{spec.name}")
+        return self.replace(**changes) if changes else self
 
     def _take_leaves(self: FusionT, rest: list[Any]) -> FusionT:
         changes: dict[str, Any] = {}

@@ -44,10 +44,11 @@ class BlockSparse(Mask):
     tiles: TensorLeaf = tensor_leaf(
         dims=("batch|1", "num_heads|1", "q_tile_pairs", "k_tiles"), dtype="int32", align_bytes=4
     )
-    ranges: TensorLeaf = tensor_leaf(dims=("batch|1", "num_heads|1", "q_tiles", "4"), dtype="int32", align_bytes=4)
-    lengths: TensorLeaf = tensor_leaf(dims=("batch|1", "2"), dtype="int32", align_bytes=4)
+    ranges: TensorLeaf = tensor_leaf(dims=("batch|1", "num_heads|1", "q_tiles", 4), dtype="int32", align_bytes=4)
+    lengths: TensorLeaf = tensor_leaf(dims=("batch|1", 2), dtype="int32", align_bytes=4)
 
     name: ClassVar[str] = "block_sparse"
+    extent_names: ClassVar[tuple[str, ...] | None] = ("batch", "num_heads", "q_tiles", "q_tile_pairs", "k_tiles")
 
     def __post_init__(self) -> None:
         if isinstance(self.inner, BlockSparse):

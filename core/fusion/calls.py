@@ -2,7 +2,7 @@
 """calls.py: calls of users' code, on the host and while a kernel is traced: what it sees, and how it fails.
 
 Who calls it: functions.py; base.py, for the methods of fusions that are not opdeck's. Numbers mean the same in both:
-`//` and `%` round as Python does. To functions a tensor takes one index a dim, none of them negative.
+`//` and `%` round as Python does. A tensor takes one index a dim, none of them negative.
 Whatever goes wrong is an ArgumentError that names the function, its file and the line.
 """
 
@@ -72,7 +72,7 @@ def guarded(called: str, method: types.FunctionType) -> Callable[..., Any]:
         argument = f"{self.name}.{called}"
         try:
             with _python_divisions(_numbers((*args, *kwargs.values()))):
-                result = method(self, *args, **kwargs)
+                result = method(self.with_indexed_tensors(), *args, **kwargs)
         except OpdeckError:
             raise
         except Exception as error:
@@ -164,8 +164,11 @@ def _traced(value: Any) -> Any:
 
 
 @dataclass(frozen=True)
-class AuxTensor:
-    """A tensor as functions see it: its shape and, by one index a dim, its elements."""
+class IndexedTensor:
+    """A tensor as users' code sees it: its shape and, by one index a dim, its elements.
+
+    With fewer indices numpy would give a row, and the DSL an element of some row. tensor: itself.
+    """
 
     tensor: Any
     name: str
@@ -177,7 +180,8 @@ class AuxTensor:
     def __getitem__(self, index: Any) -> Any:
         indices = index if isinstance(index, tuple) else (index,)
         if len(indices) != len(self.shape):
-            raise IndexError(f"{self.name} has {len(self.shape)} dims, and got {len(indices)} indices")
+            got = f"{self.name} has {len(self.shape)} dims, and got {len(indices)} indices"
+            raise IndexError(f"{got}: index with all dims at once")
         for dim, each in enumerate(indices):
             self._check(each, dim)
         return self.tensor[indices if len(indices) > 1 else indices[0]]

@@ -176,7 +176,7 @@ class _FunctionFusion(AttentionFusion):
     def _aux(self, spec: FieldSpec) -> Any:
         value = getattr(self, spec.name)
         name = f"aux[{spec.name.removeprefix('aux')}]"
-        return calls.AuxTensor(value, name) if spec.leaf_kind is LeafKind.TENSOR else value
+        return calls.IndexedTensor(value, name) if spec.leaf_kind is LeafKind.TENSOR else value
 
     @functools.cached_property
     def static_key(self) -> tuple[type, Traced, Hashable]:
@@ -220,8 +220,7 @@ def _class_of(base: type, aux_specs: _AuxSpecs) -> type:
         name = f"aux{idx}"
         if kind is LeafKind.TENSOR:
             # The last stride is known to be 1: a product of 64 bits an element less.
-            dims = tuple(f"dim{dim}" for dim in range(rank))
-            leaf = tensor_leaf(rank, dtype, dims, align_bytes=max(1, dtypes.dtype(dtype).bits // 8))
+            leaf = tensor_leaf(rank, dtype, align_bytes=max(1, dtypes.dtype(dtype).bits // 8))
             fields.append((name, TensorLeaf, leaf))
         else:
             fields.append((name, scalars[kind]))

@@ -124,7 +124,7 @@ class Document(BandMask):
     tiles are exact, and are had from two rows; ids an element would have to be searched. from_ids makes spans of ids.
     """
 
-    spans: TensorLeaf = tensor_leaf(dims=("batch|1", "sq", "2"), dtype="int32")
+    spans: TensorLeaf = tensor_leaf(dims=("batch|1", "sq", 2), dtype="int32")
 
     name: ClassVar[str] = "document"
 

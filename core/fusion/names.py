@@ -48,6 +48,10 @@ def _parse_part(name: str, offered: Mapping[str, Fusion]) -> Fusion:
     if base not in classes:
         raise ArgumentError("fusion", repr(name), want)
     texts = dict(item.partition("=")[::2] for item in split(statics.removesuffix("]"), ","))
+    for spec in field_specs(classes[base]):
+        if spec.kind is FieldKind.LEAF and texts.get(spec.name, static_text(None)) != static_text(None):
+            hint = "it is a run-time argument, whose value is no part of a name"
+            raise ArgumentError("fusion", repr(name), f"{base} without {spec.name}", hint)
     fusion: Fusion = object.__new__(classes[base])  # __post_init__ checks what users give, and there are no values here
     try:
         for spec in field_specs(classes[base]):

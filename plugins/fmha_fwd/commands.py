@@ -312,7 +312,7 @@ def _fusion(mask: str, causal_type: str) -> AttentionFusion | None:
     if causal_type not in _ALIGN_OF_CAUSAL_TYPE:
         raise ArgumentError("--causal-type", repr(causal_type), "|".join(_ALIGN_OF_CAUSAL_TYPE))
     by_name = {"no": Residual(), "residual": Residual(), "causal": Causal(align=_ALIGN_OF_CAUSAL_TYPE[causal_type])}
-    want = f"a comma-separated list of {'|'.join(by_name)} and canonical names"
+    want = f"a comma-separated list of {'|'.join(by_name)} and canonical names, whose run-time arguments are drawn"
     combined: AttentionFusion = Residual()
     for name in split(mask, ","):
         try:

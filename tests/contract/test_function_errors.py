@@ -13,7 +13,18 @@ from typing import Any
 import faulty_fusions
 import numpy as np
 import pytest
-from faulty_fusions import Bounded, Branching, FromMath, NoMethod, NoResult, NoTruth, OneBound, OneIndex
+from faulty_fusions import (
+    Bounded,
+    Branching,
+    FromMath,
+    NoMethod,
+    NoResult,
+    NoTruth,
+    OneBound,
+    OneIndex,
+    RowInAt,
+    RowOfTable,
+)
 
 from opdeck.core import registry
 from opdeck.core.errors import ArgumentError, ArgumentTypeError, OpdeckError
@@ -143,7 +154,19 @@ METHODS: dict[str, tuple[AttentionFusion, type[OpdeckError], str, str]] = {
         "return sk if q > sk",
     ),
     "math": (FromMath(), ArgumentError, "faulty.from_math.score: got FromMath.score", "return self.cap * math.tanh"),
-    "at": (OneIndex(SLOPES), ArgumentError, "faulty.one_index.at: got OneIndex.at", "return self.replace"),
+    "at": (
+        OneIndex(SLOPES),
+        ArgumentError,
+        "faulty.one_index.at: got OneIndex.at",
+        "return self.replace(table=self.tabel",
+    ),
+    "row": (
+        RowOfTable(TABLE),
+        ArgumentError,
+        "faulty.row_of_table.score: got RowOfTable.score",
+        "return score + self.table[coords.head]",
+    ),
+    "row in at": (RowInAt(TABLE), ArgumentError, "faulty.row_in_at.at: got RowInAt.at", "# a row"),
     "none": (NoResult(), ArgumentTypeError, "faulty.no_result.score: got NoResult.score", ""),
     "truth": (NoTruth(), ArgumentTypeError, "faulty.no_truth.visible: got NoTruth.visible", ""),
     "pair": (OneBound(), ArgumentTypeError, "faulty.one_bound.visible_interval: got OneBound.visible_interval", ""),
@@ -154,7 +177,7 @@ METHOD_DEVICES = [
         name,
         device,
         id=f"{name}-{device}",
-        marks=[] if device == "cpu" or name in ("if", "pair") else [pytest.mark.full],
+        marks=[] if device == "cpu" or name in ("if", "pair", "row") else [pytest.mark.full],
     )
     for name in METHODS
     for device in ("cpu", "emulator:sm_100a", "emulator:sm_90a")
@@ -172,6 +195,8 @@ def test_an_error_in_a_method_is_named(name: str, device: str) -> None:
     text = str(caught.value)
     assert len(text) < 600
     assert "\n" not in text
+    if name.startswith("row"):
+        assert f"IndexError: {fusion.name}.table has 2 dims, and got 1 indices: index with all dims at once" in text
     if name != "lacks":
         assert f"({faulty_fusions.__file__}:" in text
     if failing:

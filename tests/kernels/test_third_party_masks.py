@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from packs import chosen_by_c
-from third_party_masks import Chunked, Dotted, Gated, HeadLimits, Relative, Rounds, Striped, Window
+from third_party_masks import Chunked, Dotted, Gated, HeadLimits, Relative, Rounds, Steps, Striped, Window
 
 from opdeck.aot import build, without_spills
 from opdeck.aot.plan import stand_ins
@@ -36,6 +36,10 @@ MASKS: dict[str, list[Mask]] = {
     "interval_with_a_divisor": [Chunked(37, 50), Chunked(64, 0), Chunked(1, -20)],
     "element_with_a_divisor": [Dotted(3), Dotted(64), Dotted(1)],
     "tensor": [HeadLimits(LIMITS), HeadLimits(LIMITS[::-1].copy())],
+    "table_of_the_head": [
+        Steps(np.stack([LIMITS, 7 + LIMITS[::-1], LIMITS + 1, LIMITS]).copy()),
+        Steps(LIMITS[:, None]),
+    ],
     "intersection": [Causal() & Window(64, 1), Causal() & Window(0, 500)],
     "mixed_intersection": [Striped(2) & Causal(align="top_left") & HeadLimits(LIMITS)],
 }

@@ -59,6 +59,31 @@ class OneIndex(Score):
 
 
 @dataclass(frozen=True)
+class RowOfTable(Score):
+    table: TensorLeaf = tensor_leaf(rank=2)
+
+    name: ClassVar[str] = "faulty.row_of_table"
+
+    def score(self, score: Any, coords: Coords) -> Any:
+        return score + self.table[coords.head]
+
+
+@dataclass(frozen=True)
+class RowInAt(Mask):
+    """Two indices, but not at once."""
+
+    table: TensorLeaf = tensor_leaf(rank=2)
+
+    name: ClassVar[str] = "faulty.row_in_at"
+
+    def at(self, batch: Any, head: Any) -> RowInAt:
+        return self.replace(table=self.table[head])  # a row
+
+    def visible(self, coords: Coords) -> Any:
+        return self.table[coords.q] > 0
+
+
+@dataclass(frozen=True)
 class NoResult(Score):
     name: ClassVar[str] = "faulty.no_result"
 

@@ -97,6 +97,26 @@ class HeadLimits(Mask):
 
 
 @dataclass(frozen=True)
+class Steps(IntervalMask):
+    """Query q of head h sees the keys before limits[h, q // 64], the last one's for all that follow.
+
+    limits: (Hq, any) int32. head: what `at` is told; the table stays one.
+    """
+
+    limits: TensorLeaf = tensor_leaf(dims=("num_heads", None), dtype="int32")
+    head: Int32Leaf = 0
+
+    name: ClassVar[str] = "third_party_masks.steps"
+
+    def at(self, batch: Any, head: Any) -> Steps:
+        return self.replace(head=head)
+
+    def visible_interval(self, q: Any, sq: Any, sk: Any) -> tuple[Any, Any]:
+        step = min_(floor_div(q, 64), self.limits.shape[1] - 1)
+        return 0, clamp(self.limits[self.head, step], 0, sk)
+
+
+@dataclass(frozen=True)
 class Gated(TensorScore):
     """Multiplies logits by gates[b, h, q, k]. Computes logit by logit: it does not say how a row is computed."""
 

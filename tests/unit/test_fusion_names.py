@@ -7,6 +7,7 @@ import enum
 import subprocess
 import sys
 import textwrap
+from contextlib import nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar
@@ -14,9 +15,12 @@ from typing import Any, ClassVar
 import numpy as np
 import pytest
 
+from opdeck.core import registry
 from opdeck.core.errors import ArgumentError, ArgumentTypeError
 from opdeck.core.fusion import (
+    Activation,
     Align,
+    AttentionFusion,
     Causal,
     Float32Leaf,
     Fusion,
@@ -30,6 +34,7 @@ from opdeck.core.fusion import (
     tensor_leaf,
 )
 from opdeck.core.fusion.base import field_specs
+from opdeck.core.fusion.blocks import BlockSparse
 from opdeck.core.fusion.identity import identity
 from opdeck.core.variant import MAX_SLUG_CHARS, fusion_slug
 from opdeck.plugins.fmha_fwd import spec
@@ -169,6 +174,74 @@ def test_a_fusion_that_is_not_a_frozen_dataclass_is_refused() -> None:
             field_specs(cls)
     with pytest.raises(ArgumentTypeError, match=r"RanklessTable\.table: got a TensorLeaf of unknown rank"):
         field_specs(RanklessTable)
+
+
+@dataclass(frozen=True)
+class Table(Mask):
+    """Extents by name, by number, by either, and any."""
+
+    table: TensorLeaf = tensor_leaf(dims=("num_heads", 5, None, "sq|1"))
+    rest: TensorLeaf = tensor_leaf(rank=2, dims=(3,))
+
+    name: ClassVar[str] = "test.table"
+
+
+@pytest.mark.parametrize(
+    ("leaf", "shape", "message"),
+    [
+        (0, (4, 5, 9, 7), None),
+        (0, (4, 5, 0, 1), None),
+        (0, (3, 5, 9, 7), r"test\.table\.table: got 3 in dim 0 of shape \(3, 5, 9, 7\), want num_heads = 4"),
+        (0, (4, 6, 9, 7), r"test\.table\.table: got 6 in dim 1 of shape \(4, 6, 9, 7\), want 5"),
+        (0, (4, 5, 9, 2), r"test\.table\.table: got 2 in dim 3 of .*, want sq = 7\|1"),
+        (1, (3, 8), None),
+        (1, (2, 8), r"test\.table\.rest: got 2 in dim 0 of shape \(2, 8\), want 3"),
+    ],
+)
+def test_extents_are_named_numbers_or_any(leaf: int, shape: tuple[int, ...], message: str | None) -> None:
+    leaves = Table(LeafKind.TENSOR, LeafKind.TENSOR).leaves()
+    assert [len(each.dims) for each in leaves] == [each.rank for each in leaves] == [4, 2]
+    with nullcontext() if message is None else pytest.raises(ArgumentError, match=message):
+        leaves[leaf].check_extents(shape, {"num_heads": 4, "sq": 7})
+
+
+def test_a_misspelt_extent_is_refused() -> None:
+    @dataclass(frozen=True)
+    class Misspelt(Mask):
+        table: TensorLeaf = tensor_leaf(dims=("num_heads", "batch|num_head"))
+        name: ClassVar[str] = "test.misspelt"
+
+    @dataclass(frozen=True)
+    class OfColumns(Activation):
+        table: TensorLeaf = tensor_leaf(dims=("n",))
+        name: ClassVar[str] = "test.of_columns"
+
+    want = r"want batch\|num_heads\|sq\|sk\|a number\|None \(None is any extent\)"
+    with pytest.raises(ArgumentError, match=rf"Misspelt\.table: got 'num_head' in dims\[1\], {want}"):
+        _ = Misspelt(LeafKind.TENSOR).canonical_name
+    with pytest.raises(ArgumentError, match=r"OfColumns\.table: got 'n' in dims\[0\], want a number\|None "):
+        _ = OfColumns(LeafKind.TENSOR).canonical_name
+
+
+def test_dims_of_another_kind_are_refused() -> None:
+    for dims, message in (
+        ("num_heads", r"tensor_leaf\.dims: got 'num_heads', want a tuple of names, numbers and None"),
+        ((True,), r"tensor_leaf\.dims\[0\]: got True, want a name, a number or None"),
+        (("sq", 1.5), r"tensor_leaf\.dims\[1\]: got 1\.5, want a name"),
+        ((-1,), r"tensor_leaf\.dims\[0\]: got -1, want at least 0"),
+    ):
+        with pytest.raises((ArgumentError, ArgumentTypeError), match=message):
+            tensor_leaf(dims=dims)  # type: ignore[arg-type]
+    with pytest.raises(ArgumentError, match=r"tensor_leaf\.dims: got 2 dims, want at most rank = 1"):
+        tensor_leaf(rank=1, dims=(None, 3))
+
+
+@pytest.mark.parametrize(
+    ("family", "fusion"), [("fmha_fwd", AttentionFusion), ("fmha_fwd", BlockSparse), ("mx_gemm", Activation)]
+)
+def test_a_familys_schema_knows_the_extents_that_its_fusions_may_name(family: str, fusion: type[Fusion]) -> None:
+    assert fusion.extent_names is not None
+    assert set(fusion.extent_names) <= {size.name for size in registry.schema(family).sizes}
 
 
 def test_a_static_value_without_a_stable_spelling_is_refused() -> None:
