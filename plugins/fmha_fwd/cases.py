@@ -104,8 +104,7 @@ class Lengths:
 
 @dataclass(frozen=True)
 class Scheduling:
-    """By which schedule of a kernel's config, with at most how many CTAs (None: one for each SM). Unless it says
-    "individual", kernels of that schedule alone are taken; else the one that is chosen."""
+    """By which schedule of a kernel's config, with at most how many CTAs (None: one for each SM)."""
 
     name: str = "individual"
     max_ctas: int | None = None
@@ -115,9 +114,7 @@ class Scheduling:
 
     def arguments(self, variants: Iterable[Variant]) -> dict[str, Any]:
         """Those of a call. variants: that accept the problem, in priority order."""
-        if self.name == "individual":
-            return {}
-        chosen = next(row for row in variants if row.config.get("schedule") == self.name)
+        chosen = next(row for row in variants if row.config.get("schedule", "individual") == self.name)
         return {"variant": chosen.id, "max_ctas": self.max_ctas}
 
 
