@@ -38,14 +38,6 @@ def _no_progress(num_done: int, num_all: int, variant_id: str) -> None:
 
 
 @dataclass(frozen=True)
-class LeftOut:
-    """Of a variant that a pack lacks: what is said of its kernel, which spills, and the variant in its place."""
-
-    spill: str
-    stand_in: Variant
-
-
-@dataclass(frozen=True)
 class _Compiled:
     """A variant with its place in the cache."""
 
@@ -120,14 +112,15 @@ def without_spills(
     stand_ins: StandIns,
     jobs: int | None = None,
     progress: Progress = _no_progress,
-) -> tuple[tuple[Variant, ...], dict[Variant, LeftOut]]:
-    """Compiles all variants into the user's cache: those that a pack of them can have, and those that spill.
+) -> tuple[tuple[Variant, ...], dict[Variant, Variant]]:
+    """Compiles all variants into the user's cache: those that a pack of them can have, and for each that
+    spills the one in its place.
 
     One that spills is left out. Of those that `stand_ins` says of it, one that is there already is in its place, else
     the first comes there. That may spill itself: it is then left out too.
     Raises: PackError as `build` does, SpillError for a variant that spills and for which nothing stands in.
     """
-    rows, left_out = list(variants), dict[Variant, LeftOut]()
+    rows, left_out = list(variants), dict[Variant, Variant]()
     while True:
         compiled = _compile_missing(rows, schemas, jobs, progress)
         spills = {row.request.variant: row.spill for row in compiled if row.spill is not None}
@@ -138,7 +131,7 @@ def without_spills(
             stand_in = next((row for row in others if row in rows), others[0])
             place = rows.index(variant)
             rows[place : place + 1] = [] if stand_in in rows else [stand_in]
-            left_out[variant] = LeftOut(spill, stand_in)
+            left_out[variant] = stand_in
         if not spills:
             return tuple(rows), left_out
 

@@ -6,7 +6,6 @@ Who calls it: opdeck.core.cli mounts `app`; it also prints an OpdeckError as one
 
 from __future__ import annotations
 
-import re
 import time
 from functools import partial
 from pathlib import Path
@@ -101,15 +100,10 @@ def build_command(
         others = (lambda row: ()) if variant else partial(stand_ins, registry)
         kept, left_out = without_spills(planned, schemas, others, jobs, show)
         pack_path = build(kept, schemas, out, name, jobs, show)
-    for row, of_row in left_out.items():
-        print(f"{row.id} spills ({_frame_size(of_row.spill)}): {of_row.stand_in.id} in its place")
+    for row, stand_in in left_out.items():
+        print(f"{row.id} spills: {stand_in.id} in its place")
     size_kib = pack_path.stat().st_size / 1024
     print(f"{pack_path}: {len(kept)} variants, {size_kib:.0f} KiB, {time.monotonic() - begin:.1f} s")
-
-
-def _frame_size(spill: str) -> str:
-    """The one number that tells how far a kernel is from fitting, "24 bytes"."""
-    return "".join(re.findall(r"stack frame of (\d+ bytes)", spill))
 
 
 def _split(options: list[str] | None) -> tuple[str, ...]:

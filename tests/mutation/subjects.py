@@ -138,7 +138,7 @@ def fmha_fwd(arch: str, d: int, fusion_of: FusionOf = no_fusion, scheduling: Sch
     shapes = shapes if scheduling is INDIVIDUAL else (*shapes, *FMHA_FWD_BLOCKS)
     shapes = (*shapes, *FMHA_FWD_PAIRS) if scheduling.name == "pair" else shapes
     fusion = fusion_of(Shape(*shapes[0][0], d))
-    (variant,) = (
+    variant = next(
         row
         for row in registry.get("fmha_fwd").variants((fusion,))
         if (row.arch, row.dtype) == (arch, DTYPE)
